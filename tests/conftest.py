@@ -1,0 +1,58 @@
+"""Fixtures and rules for all tests: a private cache, and tests marked `gpu` only where a usable device is."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import settings
+
+# No deadline: the first example of a test pays for imports, and cores are shared. CI draws the same examples each time.
+settings.register_profile("tlxc", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("tlxc")
+
+_CACHE = "TLXC_CACHE_DIR"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Point the artifact cache at a fresh folder; xdist workers inherit that of the process that started them."""
+    if not hasattr(config, "workerinput"):
+        os.environ[_CACHE] = tempfile.mkdtemp(prefix="tlxc-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(_CACHE), ignore_errors=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and (reason := _no_device_reason()):
+        pytest.skip(reason)
+
+
+@functools.cache
+def _no_device_reason() -> str:
+    """Why tests marked `gpu` cannot run, or an empty string. Opens the driver, so only such tests may ask."""
+    from tlxc.targets import TargetError, get_target
+
+    try:
+        from cuda.bindings import driver
+
+        (status,) = driver.cuInit(0)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            return f"the CUDA driver does not start: {status.name}"
+        _, count = driver.cuDeviceGetCount()
+        if not count:
+            return "the CUDA driver finds no device"
+        attribute = driver.CUdevice_attribute
+        _, major = driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0)
+        _, minor = driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0)
+        get_target(f"sm_{major}{minor}")
+    except (ImportError, RuntimeError) as error:  # no bindings, or bindings without a driver library
+        return f"no CUDA driver: {error}".splitlines()[0]
+    except TargetError as error:
+        return f"device 0 is not supported: {error}"
+    return ""

@@ -1,0 +1,64 @@
+"""One module to LLVM IR text: the kernel's shell around the lowered body, and what each vendor refuses."""
+
+from __future__ import annotations
+
+from tlxc.errors import CompileError
+from tlxc.ir.core import Module, Param
+from tlxc.ir.types import Pointer, Scalar, int1
+from tlxc.targets import Target
+
+from .amdgpu.emitter import AmdgpuEmitter
+from .llvm_text import Writer, memory_type
+from .nvptx import mma
+from .nvptx.emitter import NvptxEmitter
+from .simt import buffer, control, convert, math, memory, reduce, shape, task  # noqa: F401  (fill LOWER)
+from .simt.emitter import Emitter
+from .simt.lowering import LOWER, Lower, Lowering
+
+EMITTERS: dict[str, type[Emitter]] = {"nvidia": NvptxEmitter, "amd": AmdgpuEmitter}
+# Ops that only a vendor's own table lowers.
+VENDOR_OPS: dict[str, dict[str, Lower]] = {"nvidia": {"dot": mma.dot}, "amd": {}}
+# Ops that a vendor has no lowering of, with the sentence the user sees.
+REFUSED: dict[str, dict[str, str]] = {
+    "nvidia": {},
+    "amd": {
+        "dot": "matrix multiply is not available on AMD targets yet",
+        "fence_async_shared": "AMD targets have no asynchronous proxy to fence",
+    },
+}
+
+
+def check_supported(module: Module, target: Target) -> None:
+    """Invariant after it: every op has a lowering for the target."""
+    refused = REFUSED[target.vendor]
+    for op in module.walk():
+        if op.kind in refused:
+            raise CompileError(refused[op.kind], found=f"target {target.name}", allowed="NVIDIA targets", loc=op.loc)
+
+
+def implemented(vendor: str) -> frozenset[str]:
+    """Op kinds with a lowering; `yield` is read by the op that owns the region."""
+    return frozenset(LOWER) | frozenset(VENDOR_OPS[vendor]) | {"yield"}
+
+
+def _parameter(p: Param) -> str:
+    if isinstance(p.type, Pointer):
+        return f"ptr addrspace(1) align {max(p.align, p.type.dtype.bytes)} %{p.name}"
+    return f"{memory_type(p.type.dtype)} %{p.name}"  # type: ignore[union-attr]
+
+
+def generate(module: Module, target: Target) -> str:
+    """LLVM IR text of a module whose tensors have layouts and whose buffers have offsets."""
+    writer = Writer()
+    emitter = EMITTERS[target.vendor](target, writer)
+    writer.start("entry")
+    low = Lowering(module, target, emitter, VENDOR_OPS[target.vendor])
+    for p in module.params:
+        name = f"%{p.name}"
+        low.set(p.value, [writer.assign(f"icmp ne i8 {name}, 0") if p.type == Scalar(int1) else name])
+    low.region(module.body)
+    writer.emit("ret void")
+    head = emitter.kernel_head(module.name, [_parameter(p) for p in module.params])
+    threads = module.num_warps * target.warp_size
+    lines = [*emitter.header(module), *writer.declares.values(), f"{head} {{", *writer.lines, "}"]
+    return "\n".join([*lines, *emitter.attributes(threads)]) + "\n"

@@ -1,0 +1,1 @@
+"""NVIDIA: intrinsics, inline PTX, assembling."""

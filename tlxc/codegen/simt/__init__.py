@@ -1,0 +1,1 @@
+"""Target-neutral lowering of tile ops to per-thread LLVM IR."""

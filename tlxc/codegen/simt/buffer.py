@@ -1,0 +1,160 @@
+"""Shared memory: where a thread's elements lie, and vector accesses.
+
+The element offset of (register, lane, warp) is the memory layout applied to the register layout's coordinate.  Low
+coordinate bits (the swizzle atom) combine by XOR, repetitions above it by addition; so each access is one thread part,
+XORed with a register constant, plus an immediate.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tlxc.errors import InternalError
+from tlxc.ir.core import Op, Value
+from tlxc.ir.layout import Layout
+from tlxc.ir.memory import Memory, vector_bits
+from tlxc.ir.types import Buffer, DType, element_of
+
+from .lowering import Lowering, layout_of, lowers, register_of
+from .memory import pack, unpack, word_shape
+
+
+def buffer_type(v: Value) -> tuple[Buffer, Memory]:
+    t = v.type
+    if not isinstance(t, Buffer) or t.layout is None:
+        raise InternalError(f"{v!r} is no buffer with a layout")
+    return t, t.layout
+
+
+@lowers("local_alloc")
+def local_alloc(low: Lowering, op: Op) -> None:
+    low.set(op.result, [str(op.attrs["offset"])])
+
+
+def split_offset(mem: Memory, coords: tuple[int, ...]) -> tuple[int, int]:
+    """(XOR part, ADD part) of an element offset."""
+    outer = sum((c >> b) * s for c, b, s in zip(coords, mem.bits, mem.strides))
+    return mem.offset(coords) - outer, outer
+
+
+@cache
+def thread_offsets(layout: Layout, mem: Memory) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    """((lane XOR bases, warp XOR bases), (lane ADD bases, warp ADD bases)); the ADD parts never share a carry."""
+    xor, add, seen = [], [], [0] * len(mem.bits)
+    for name in ("lane", "warp"):
+        parts = []
+        for basis in layout.bases(name):
+            coords = layout.unpack(basis)
+            for d, (c, b) in enumerate(zip(coords, mem.bits)):
+                if c >> b & seen[d]:
+                    raise InternalError(f"{layout} has dependent threads above the atom of {mem}")
+                seen[d] |= c >> b
+            parts.append(split_offset(mem, coords))
+        xor.append(tuple(x for x, _ in parts))
+        add.append(tuple(a for _, a in parts))
+    return tuple(xor), tuple(add)
+
+
+def shared_addresses(low: Lowering, buf: Value, layout: Layout, firsts: tuple[int, ...]) -> list[str]:
+    """Address (ptr addrspace(3)) of the element that each of these registers holds."""
+    w = low.w
+    t, mem = buffer_type(buf)
+    size = t.dtype.bytes
+    xor_bases, add_bases = thread_offsets(layout, mem)
+    base = low.thread_linear(*(tuple(b * size for b in bases) for bases in xor_bases))
+    outer = "0"
+    for name, bases in zip((low.lane, low.warp), add_bases):
+        for i, b in enumerate(bases):
+            if b:
+                bit = w.masked_shift(name, 1 << i, -i) if i else w.assign(f"and i32 {name}, 1")
+                outer = w.add(outer, w.assign(f"mul i32 {bit}, {b * size}"))
+    start = int(low.scalar(buf))
+    made: dict[int, str] = {}
+    out = []
+    for r in firsts:
+        x, a = split_offset(mem, layout.apply(r))
+        if x not in made:
+            offset = w.add(w.xor(base, str(x * size)), outer)
+            made[x] = w.assign(f"getelementptr i8, ptr addrspace(3) @smem, i32 {offset}")
+        out.append(w.assign(f"getelementptr i8, ptr addrspace(3) {made[x]}, i32 {start + a * size}"))
+    return out
+
+
+@cache
+def shared_runs(layout: Layout, mem: Memory, size: int) -> tuple[tuple[int, ...], ...]:
+    """Registers in groups that one shared-memory access serves, in memory order.
+
+    Threads whose own part has low offset bits would hold a vector in another order, so such bits end the vector.
+    """
+    v = vector_bits(layout, mem, size)
+    low_bits = 0
+    for bases in (*thread_offsets(layout, mem)[0], *thread_offsets(layout, mem)[1]):
+        for b in bases:
+            low_bits |= b
+    while low_bits & ((1 << v) - 1):
+        v -= 1
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for coords, r in register_of(layout).items():
+        offset = mem.offset(coords)
+        groups.setdefault(offset >> v, []).append((offset, r))
+    return tuple(tuple(r for _, r in sorted(g)) for g in groups.values())
+
+
+def _dtype(v: Value) -> DType:
+    e = element_of(v.type)
+    assert isinstance(e, DType)
+    return e
+
+
+@lowers("local_store")
+def local_store(low: Lowering, op: Op) -> None:
+    buf, value = op.inputs
+    d, layout = _dtype(value), layout_of(value)
+    _, mem = buffer_type(buf)
+    groups = shared_runs(layout, mem, d.bytes)
+    owner, names = low.owner(layout), low.get(value)
+    addresses = shared_addresses(low, buf, layout, tuple(g[0] for g in groups))
+    done = None
+    if owner is not None:
+        then, done = low.w.new_block("own"), low.w.new_block("owned")
+        low.w.branch(owner, then, done)
+        low.w.start(then)
+    for group, address in zip(groups, addresses):
+        _store_words(low, address, pack(low, [names[r] for r in group], d), len(group), d.bytes)
+    if done is not None:
+        low.w.jump(done)
+        low.w.start(done)
+
+
+def _store_words(low: Lowering, address: str, words: list[str], count: int, size: int) -> None:
+    w = low.w
+    bits, n = word_shape(count, size)
+    t, value = f"i{bits}", words[0]
+    if n > 1:
+        t, value = f"<{n} x i{bits}>", "poison"
+        for i, x in enumerate(words):
+            value = w.assign(f"insertelement {t} {value}, i{bits} {x}, i32 {i}")
+    w.emit(f"store {t} {value}, ptr addrspace(3) {address}, align {count * size}")
+
+
+@lowers("local_load")
+def local_load(low: Lowering, op: Op) -> None:
+    buf = op.inputs[0]
+    d, layout = _dtype(op.result), layout_of(op.result)
+    _, mem = buffer_type(buf)
+    groups = shared_runs(layout, mem, d.bytes)
+    addresses = shared_addresses(low, buf, layout, tuple(g[0] for g in groups))
+    out = [""] * layout.registers
+    for group, address in zip(groups, addresses):
+        words = _load_words(low, address, len(group), d.bytes)
+        for r, x in zip(group, unpack(low, words, d, len(group))):
+            out[r] = x
+    low.set(op.result, out)
+
+
+def _load_words(low: Lowering, address: str, count: int, size: int) -> list[str]:
+    w = low.w
+    bits, n = word_shape(count, size)
+    t = f"<{n} x i{bits}>" if n > 1 else f"i{bits}"
+    value = w.assign(f"load {t}, ptr addrspace(3) {address}, align {count * size}")
+    return [w.assign(f"extractelement {t} {value}, i32 {i}") for i in range(n)] if n > 1 else [value]

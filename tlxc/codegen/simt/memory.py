@@ -1,0 +1,172 @@
+"""Global memory: vector accesses, masks, atomics.
+
+A thread's elements are grouped into runs that are contiguous in memory, as wide as three facts allow: the registers that
+hold neighbours (layout), what is known of the addresses (axis analysis) and of the mask.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tlxc.ir.core import Op, Value
+from tlxc.ir.layout import Layout, components
+from tlxc.ir.types import Element, Pointer, Tensor, element_of
+
+from .emitter import Access
+from .lowering import Lowering, layout_of, lowers, register_of
+
+MAX_BYTES = 16  # of one access of one thread
+
+
+@cache
+def runs(layout: Layout, dim: int, limit: int) -> tuple[tuple[int, ...], ...]:
+    """Registers in groups of neighbours along `dim`, at most `limit` (a power of two) each, in memory order."""
+    _, lane, warp = components(layout, dim)
+    v, where = 1, register_of(layout)
+    elsewhere = 0
+    for b in lane + warp:
+        elsewhere |= b
+    while v * 2 <= limit and not elsewhere & (v * 2 - 1) and _paired(layout, dim, v, where):
+        v *= 2
+    groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for coords, r in where.items():
+        start = tuple(c & -v if d == dim else c for d, c in enumerate(coords))
+        groups.setdefault(start, []).append((coords[dim], r))
+    return tuple(tuple(r for _, r in sorted(g)) for g in groups.values())
+
+
+def _paired(layout: Layout, dim: int, v: int, where: dict[tuple[int, ...], int]) -> bool:
+    """Whether every register's neighbour at distance v along `dim` is a register of the same thread."""
+    return layout.bits[dim] >= (2 * v).bit_length() - 1 and all(
+        tuple(c ^ v if d == dim else c for d, c in enumerate(coords)) in where for coords in where
+    )
+
+
+def access_runs(low: Lowering, pointer: Value, mask: Value | None, layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """Groups of registers that one access serves."""
+    p = element_of(pointer.type)
+    assert isinstance(p, Pointer)
+    dim = low.info.order(pointer)[0]
+    size = p.dtype.bytes
+    limit = min(low.info.contiguity(pointer, dim), low.info.divisibility(pointer, dim) // size, MAX_BYTES // size)
+    if mask is not None:
+        limit = min(limit, low.info.constancy(mask, dim))
+    limit = 1 << (max(1, limit).bit_length() - 1)
+    return runs(layout, dim, limit)
+
+
+# ------------------------------------------------------------------------------------------------ words
+def word_shape(count: int, size: int) -> tuple[int, int]:
+    """(bits of a word, words) of an access of `count` elements of `size` bytes."""
+    total = count * size
+    if size == 8:
+        return 64, count
+    return (8 * total, 1) if total <= 4 else (32, total // 4)
+
+
+def pack(low: Lowering, names: list[str], element: Element) -> list[str]:
+    """Elements to the words of one access."""
+    w, size = low.w, element.bytes
+    bits, count = word_shape(len(names), size)
+    words = [low.to_word(n, element)[0] for n in names]
+    per = bits // (8 * size)
+    if per == 1:
+        return words
+    out = []
+    for i in range(count):
+        vector, t = "poison", f"<{per} x i{8 * size}>"
+        for j, x in enumerate(words[i * per : (i + 1) * per]):
+            vector = w.assign(f"insertelement {t} {vector}, i{8 * size} {x}, i32 {j}")
+        out.append(w.assign(f"bitcast {t} {vector} to i{bits}"))
+    return out
+
+
+def unpack(low: Lowering, words: list[str], element: Element, count: int) -> list[str]:
+    """Words of one access to `count` elements."""
+    w, size = low.w, element.bytes
+    bits, _ = word_shape(count, size)
+    per = bits // (8 * size)
+    if per == 1:
+        return [low.from_word(x, element) for x in words]
+    out = []
+    for x in words:
+        t = f"<{per} x i{8 * size}>"
+        vector = w.assign(f"bitcast i{bits} {x} to {t}")
+        for j in range(per):
+            out.append(low.from_word(w.assign(f"extractelement {t} {vector}, i32 {j}"), element))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ ops
+@lowers("addptr")
+def addptr(low: Lowering, op: Op) -> None:
+    pointer, offset = op.inputs
+    p = element_of(pointer.type)
+    assert isinstance(p, Pointer)
+    item = "i8" if p.dtype.bytes == 1 else f"i{8 * p.dtype.bytes}"
+    t = low.llvm(offset)
+    low.set(
+        op.result,
+        [
+            low.w.assign(f"getelementptr {item}, ptr addrspace(1) {a}, {t} {o}")
+            for a, o in zip(low.get(pointer), low.get(offset))
+        ],
+    )
+
+
+def _access(low: Lowering, op: Op, address: str, predicate: str | None, count: int, size: int) -> Access:
+    bits, words = word_shape(count, size)
+    return Access(address, bits, words, predicate, op.attrs.get("cache", ""), op.attrs.get("eviction", ""))
+
+
+@lowers("load")
+def load(low: Lowering, op: Op) -> None:
+    pointer, mask, other = op.operands
+    assert pointer is not None
+    element = element_of(op.result.type)
+    groups = access_runs(low, pointer, mask, layout_of(op.result)) if isinstance(op.result.type, Tensor) else ((0,),)
+    addresses = low.get(pointer)
+    masks = low.get(mask) if mask is not None else None
+    others = low.get(other) if other is not None else None
+    out = [""] * len(addresses)
+    for group in groups:
+        first = group[0]
+        access = _access(low, op, addresses[first], masks[first] if masks else None, len(group), element.bytes)
+        fill = pack(low, [others[r] for r in group], element) if others else None
+        words = low.emitter.load_global(access, fill)
+        for r, x in zip(group, unpack(low, words, element, len(group))):
+            out[r] = x
+    low.set(op.result, out)
+
+
+@lowers("store")
+def store(low: Lowering, op: Op) -> None:
+    pointer, value, mask = op.operands
+    assert pointer is not None and value is not None
+    element = element_of(value.type)
+    layout = layout_of(value)
+    owner = low.owner(layout)
+    addresses, values = low.get(pointer), low.get(value)
+    masks = low.get(mask) if mask is not None else None
+    for group in access_runs(low, pointer, mask, layout):
+        first = group[0]
+        predicate = low.both(owner, masks[first] if masks else None)
+        access = _access(low, op, addresses[first], predicate, len(group), element.bytes)
+        low.emitter.store_global(access, pack(low, [values[r] for r in group], element))
+
+
+@lowers("atomic_rmw")
+def atomic_rmw(low: Lowering, op: Op) -> None:
+    pointer, value, mask = op.operands
+    assert pointer is not None and value is not None
+    layout = layout_of(value)
+    owner = low.owner(layout)
+    masks = low.get(mask) if mask is not None else [None] * layout.registers
+    element = element_of(value.type)
+    out = []
+    for address, x, m in zip(low.get(pointer), low.get(value), masks):
+        predicate = low.both(owner, m)
+        out.append(
+            low.emitter.atomic_add(address, x, str(element), predicate, op.attrs["sem"], op.attrs["scope"])
+        )
+    low.set(op.result, out)

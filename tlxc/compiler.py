@@ -1,0 +1,236 @@
+"""The pipeline: the passes in order, dumps, timings, and the product of a compilation.
+
+`PASSES` is the whole order; `BEFORE` states what it must respect, each pair with its reason, and is checked at import.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tlxc.errors import CompileError
+from tlxc.frontend.signature import Signature
+from tlxc.ir.core import Module
+from tlxc.ir.printer import print_module
+from tlxc.ir.verifier import verify
+from tlxc.passes.addresses import widen_addresses
+from tlxc.passes.dots import select_dots
+from tlxc.passes.hazards import verify_hazards
+from tlxc.passes.layouts import assign_layouts
+from tlxc.passes.memory_plan import plan_memory
+from tlxc.passes.shared import stage_shared
+from tlxc.passes.simplify import simplify
+from tlxc.passes.sync import insert_barriers
+from tlxc.targets import Target
+
+if TYPE_CHECKING:
+    from tlxc.frontend.source import Source
+
+Pass = Callable[[Module, Target], None]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("simplify", simplify),
+    ("addresses", widen_addresses),
+    ("tidy", simplify),
+    ("dots", select_dots),
+    ("layouts", assign_layouts),
+    ("shared", stage_shared),
+    ("memory", plan_memory),
+    ("sync", insert_barriers),
+    ("hazards", lambda module, target: verify_hazards(module)),
+)
+
+# (earlier, later): why
+BEFORE: dict[tuple[str, str], str] = {
+    ("simplify", "addresses"): "constants must be folded for address ranges to be known",
+    ("addresses", "layouts"): "an address computed per lane is index arithmetic that layouts rematerialise",
+    ("dots", "layouts"): "the fragments of a dot are the anchors of layout assignment",
+    ("layouts", "shared"): "only layouts tell which conversions and reductions cross warps",
+    ("shared", "memory"): "every buffer must exist before offsets are planned",
+    ("memory", "sync"): "two buffers conflict where their bytes overlap",
+    ("sync", "hazards"): "the verifier checks what was inserted",
+}
+_ORDER = [name for name, _ in PASSES]
+for _earlier, _later in BEFORE:
+    assert _ORDER.index(_earlier) < _ORDER.index(_later), (_earlier, _later)
+
+FIRST_WITH_LAYOUTS = "layouts"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compilation makes.  `asm`: "tlxir", "llvm", then "ptx" and "cubin", or "amdgcn" and "hsaco".
+
+    `metadata` is JSON-able: name, target, threads, shared memory, parameters, registers, spills, assembler, timings.
+    """
+
+    name: str
+    target: str
+    asm: dict[str, str | bytes]
+    metadata: dict[str, Any]
+
+    @property
+    def registers(self) -> int | None:
+        return self.metadata.get("registers")
+
+    @property
+    def shared(self) -> int:
+        return self.metadata["shared"]
+
+    @property
+    def binary(self) -> bytes:
+        """The cubin or hsaco."""
+        blob = self.asm.get("cubin", self.asm.get("hsaco"))
+        assert isinstance(blob, bytes)
+        return blob
+
+
+@dataclass
+class Timings:
+    """Milliseconds per stage, in the order they ran."""
+
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[name] = self.stages.get(name, 0.0) + 1e3 * (time.perf_counter() - start)
+
+    def add_seconds(self, parts: dict[str, float]) -> None:
+        for name, seconds in parts.items():
+            self.stages[name] = self.stages.get(name, 0.0) + 1e3 * seconds
+
+
+def build(source: Source, signature: Signature, target: Target) -> Module:
+    """Frontend only: the module before any pass."""
+    from tlxc.frontend.visitor import build as visit
+
+    return visit(source, signature, target)
+
+
+def run_passes(
+    module: Module, target: Target, timings: Timings | None = None, until: str | None = None, check: bool = False
+) -> Module:
+    """Runs the passes up to and including `until`.  `check` verifies the module after each of them.
+
+    `TLXC_DUMP` (a regular expression over pass names, `frontend` among them) prints the module to stderr.
+    """
+    timings = timings or Timings()
+    dump = os.environ.get("TLXC_DUMP")
+    _dump(dump, "frontend", module)
+    layouts = False
+    for name, run in PASSES:
+        if until == "frontend":
+            break
+        with timings.stage(name):
+            run(module, target)
+        layouts |= name == FIRST_WITH_LAYOUTS
+        if check:
+            verify(module, layouts)
+        _dump(dump, name, module)
+        if name == until:
+            break
+    return module
+
+
+def _dump(pattern: str | None, name: str, module: Module) -> None:
+    if pattern and re.fullmatch(pattern, name):
+        print(f"// ---- after {name}\n{print_module(module)}", file=sys.stderr)
+
+
+def compile_kernel(source: Source, signature: Signature, target: Target) -> Compiled:
+    """Python source to binary for one specialisation and target; opens no driver."""
+    timings = Timings()
+    with timings.stage("frontend"):
+        module = build(source, signature, target)
+    return compile_module(module, target, timings)
+
+
+def compile_module(module: Module, target: Target, timings: Timings | None = None) -> Compiled:
+    """Tile IR as the frontend makes it to binary."""
+    from tlxc.codegen.generate import check_supported, generate
+
+    timings = timings or Timings()
+    if module.num_warps > target.max_warps:
+        raise CompileError(
+            f"num_warps={module.num_warps} is more than a CTA can have",
+            allowed=f"at most {target.max_warps} warps on {target.name}",
+        )
+    check_supported(module, target)
+    run_passes(module, target, timings)
+    with timings.stage("generate"):
+        llvm = generate(module, target)
+    asm: dict[str, str | bytes] = {"tlxir": print_module(module), "llvm": llvm}
+    metadata: dict[str, Any] = {
+        "name": module.name,
+        "target": target.name,
+        "num_warps": module.num_warps,
+        "threads": module.num_warps * target.warp_size,
+        "shared": module.attrs.get("shared", 0),
+        "params": [
+            {"name": p.name, "type": str(p.type), "align": p.align, "divisible": p.divisible} for p in module.params
+        ],
+        "memory_map": module.attrs.get("memory_map", ()),
+    }
+    {"nvidia": _assemble_nvidia, "amd": _assemble_amd}[target.vendor](llvm, target, asm, metadata, timings)
+    metadata["timings"] = timings.stages
+    return Compiled(module.name, target.name, asm, metadata)
+
+
+def _assemble_nvidia(
+    llvm: str, target: Target, asm: dict[str, str | bytes], metadata: dict[str, Any], timings: Timings
+) -> None:
+    from tlxc.codegen.backend import emit_assembly
+    from tlxc.codegen.nvptx.assemble import assemble
+
+    parts: dict[str, float] = {}
+    ptx = emit_assembly(llvm, target, parts)
+    timings.add_seconds(parts)
+    with timings.stage("ptxas"):
+        built = assemble(ptx, target.ptxas_arch)
+    asm |= {"ptx": ptx, "cubin": built.cubin}
+    metadata |= {
+        "registers": built.registers,
+        "spill_bytes": built.spill_stores + built.spill_loads,
+        "stack_bytes": built.stack_bytes,
+        "notes": list(built.notes),
+        "assembler": {"path": str(built.path), "version": built.version},
+    }
+
+
+def _assemble_amd(
+    llvm: str, target: Target, asm: dict[str, str | bytes], metadata: dict[str, Any], timings: Timings
+) -> None:
+    from tlxc.codegen.amdgpu.link import link
+    from tlxc.codegen.backend import emit_assembly, emit_object
+
+    parts: dict[str, float] = {}
+    asm["amdgcn"] = emit_assembly(llvm, target, parts)
+    timings.add_seconds(parts)
+    parts = {}
+    obj = emit_object(llvm, target, parts)
+    timings.add_seconds(parts)
+    with timings.stage("link"):
+        asm["hsaco"] = link(obj)
+    metadata |= _amd_resources(str(asm["amdgcn"]))
+
+
+# Field of the metadata -> its line in the code object's metadata at the end of the assembly
+_AMD_FIELDS = {"registers": "vgpr_count", "spill_bytes": "vgpr_spill_count", "stack_bytes": "private_segment_fixed_size"}
+
+
+def _amd_resources(text: str) -> dict[str, Any]:
+    out: dict[str, Any] = {"notes": [], "assembler": {"path": "LLVM (llvmlite)", "version": ""}}
+    for name, key in _AMD_FIELDS.items():
+        m = re.search(rf"\.{key}:\s*(\d+)", text)
+        out[name] = int(m[1]) if m else None
+    return out

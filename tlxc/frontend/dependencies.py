@@ -1,0 +1,152 @@
+"""What a function depends on outside itself: the functions that it calls by name and the constants that it reads.
+
+Found in the AST without running anything, once per function.  The frontend only ever follows names that are found here:
+a module is reached by its name and never passed as a value, so nothing escapes the digest.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+from .globals import UNDEFINED, find, is_constant, unwrap
+from .source import Source
+
+
+@dataclass(frozen=True)
+class Change:
+    """A module constant or function that is no longer what was compiled in."""
+
+    name: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True)
+class Read:
+    """One constant or function: `name` as written in the kernel, the value that was read, and where to look again: a module's or
+    function's namespace with `key`, or a closure cell."""
+
+    name: str
+    value: Any
+    holder: Any
+    key: str
+
+    def now(self) -> Any:
+        """The present value, or UNDEFINED."""
+        if isinstance(self.holder, dict):
+            return self.holder.get(self.key, UNDEFINED)
+        try:
+            return self.holder.cell_contents
+        except ValueError:  # the variable was deleted
+            return UNDEFINED
+
+    def change(self) -> Change | None:
+        new = self.now()
+        return None if _key(new) == _key(self.value) else Change(self.name, unwrap(self.value), unwrap(new))
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """`digest`: hexadecimal SHA-256 of everything that the function is compiled from, except its arguments."""
+
+    digest: str
+    reads: tuple[Read, ...]
+
+
+def collect(source: Source) -> Dependencies:
+    """Walks the function and everything that it calls; the order is that of the text, so the digest is reproducible."""
+    pending, seen = [source], {source.fn}
+    parts: list[str] = []
+    reads: dict[tuple[int, str], Read] = {}
+    while pending:
+        current = pending.pop(0)
+        parts.append(f"function {current.name}\n{current.text}")
+        parts += [f"default {p.name} = {_key(p.default)}" for p in current.parameters if is_constant(p.default)]
+        containers = (list, dict, set) if hasattr(current.fn, "__tlxc_constexpr__") else ()
+        for name, value, holder, key in _references(current):
+            functions = list(_functions(value))
+            pending += [f for f in functions if f.fn not in seen]
+            seen |= {f.fn for f in functions}
+            constant = is_constant(value) or isinstance(value, containers)
+            if constant:
+                parts.append(f"constant {current.name}.{name} = {_key(value)}")
+            if (constant or functions) and (id(holder), key) not in reads:
+                reads[id(holder), key] = Read(name, value, holder, key)
+    text = "\0".join(parts)
+    return Dependencies(hashlib.sha256(text.encode()).hexdigest(), tuple(reads.values()))
+
+
+def _references(source: Source) -> Iterator[tuple[str, Any, Any, str]]:
+    """(dotted name, value, holder, key) of every outside name, attributes of modules included, in order of the text."""
+    local = local_names(source.node)
+    for node in ast.walk(source.node):
+        chain = _chain(node)
+        if not chain or chain[0] in local:
+            continue
+        holder: Any = source.cell(chain[0])
+        if holder is None:
+            holder = source.fn.__globals__
+        value, key = find(source, chain[0]), chain[0]
+        for i, attribute in enumerate(chain[1:], 1):
+            if not isinstance(value, ModuleType):
+                chain = chain[:i]
+                break
+            holder, key = vars(value), attribute
+            value = getattr(value, attribute, UNDEFINED)
+        if value is not UNDEFINED and not _own(holder):
+            yield ".".join(chain), value, holder, key
+
+
+def _chain(node: ast.AST) -> list[str]:
+    """`a.b.c` as its names; nothing for any other expression."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(names)] if isinstance(node, ast.Name) else []
+
+
+def _own(holder: Any) -> bool:
+    """Whether a namespace is one of tlxc itself, whose version is in every key."""
+    return isinstance(holder, dict) and str(holder.get("__name__", "")).partition(".")[0] == "tlxc"
+
+
+def _functions(value: Any) -> Iterator[Source]:
+    """Sources of the functions in a value: itself, or items of a tuple.  Compile-time functions are no kernels, so
+    what a kernel may not contain is no error in them."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _functions(item)
+        return
+    value = unwrap(value)
+    carried = getattr(value, "__tlxc_source__", None)
+    if isinstance(carried, Source):
+        yield carried
+    elif not isinstance(value, FunctionType) or _own(value.__globals__) or hasattr(value, "__tlxc_builtin__"):
+        return
+    elif hasattr(value, "__tlxc_constexpr__"):
+        yield Source(value)
+    else:
+        yield Source.of(value)
+
+
+def _key(value: Any) -> str:
+    """Text that two values share exactly when a kernel cannot tell them apart."""
+    value = unwrap(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_key, value))})"
+    functions = list(_functions(value))
+    return functions[0].text if functions else f"{type(value).__name__} {value!r}"
+
+
+def local_names(node: ast.FunctionDef) -> set[str]:
+    """Parameters and every name that the function assigns anywhere, as Python's own scoping has it."""
+    arguments = node.args
+    stars = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+    names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars)}
+    return names | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

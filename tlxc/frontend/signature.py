@@ -1,0 +1,28 @@
+"""What a kernel is compiled for: the types of its run-time arguments, its constants and its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tlxc.ir.types import Pointer, Scalar
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A run-time argument.  `align`: bytes that the address is a multiple of (0: only the element's own size);
+    `divisible`: an integer that the value is known to be a multiple of."""
+
+    type: Scalar | Pointer
+    align: int = 0
+    divisible: int = 1
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One specialisation of a kernel.  `arguments` are passed at launch, in order; `constants` are compile-time values:
+    constexpr parameters, `None`, and integers specialised to 1."""
+
+    arguments: tuple[tuple[str, Argument], ...]
+    constants: tuple[tuple[str, Any], ...] = ()
+    num_warps: int = 4

@@ -1,0 +1,1 @@
+"""Tile IR: types, values, ops, and the layouts of tiles."""

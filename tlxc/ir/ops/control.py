@@ -1,0 +1,62 @@
+"""Structured control flow.
+
+`for`: operands lo, hi, step, carried...; one region with arguments induction value, carried...; ends in `yield carried`.
+`while`: operands carried...; regions condition (ends in `yield cond`) and body (ends in `yield carried`), both with the
+carried arguments.  `if`: operand cond; regions then and else, both ending in `yield results`.
+"""
+
+from __future__ import annotations
+
+from ..core import Op
+from ..table import require, row
+from ..types import DType, Scalar, element_of, int1, shape_of
+
+
+def _types(values) -> list:
+    return [v.type for v in values]
+
+
+def _ends_in_yield(op: Op) -> None:
+    for r in op.regions:
+        require(bool(r.ops) and r.ops[-1].kind == "yield", f"{op.kind}: a region ends in yield")
+
+
+def _carried(op: Op, inits, args, yields) -> None:
+    want = _types(op.results)
+    for what, got in (("initial values", _types(inits)), ("arguments", _types(args)), ("yields", _types(yields))):
+        require(got == want, f"{op.kind}: {what} have types {got}, results {want}")
+
+
+def _for(op: Op) -> None:
+    require(len(op.regions) == 1, "for has one region")
+    _ends_in_yield(op)
+    body, bounds = op.regions[0], op.inputs[:3]
+    kinds = {v.type for v in (*bounds, body.args[0])}
+    require(len(kinds) == 1, "for: bounds, step and induction value have one type")
+    e = element_of(bounds[0].type)
+    require(shape_of(bounds[0].type) == () and isinstance(e, DType) and e.is_int, "for: bounds are integer scalars")
+    _carried(op, op.inputs[3:], body.args[1:], body.terminator.inputs)
+
+
+def _while(op: Op) -> None:
+    require(len(op.regions) == 2, "while has two regions")
+    _ends_in_yield(op)
+    cond, body = op.regions
+    require(_types(cond.terminator.inputs) == [Scalar(int1)], "while: the condition region yields one i1")
+    _carried(op, op.inputs, cond.args, body.terminator.inputs)
+    _carried(op, op.inputs, body.args, body.terminator.inputs)
+
+
+def _if(op: Op) -> None:
+    require(len(op.regions) == 2, "if has two regions")
+    _ends_in_yield(op)
+    require(op.inputs[0].type == Scalar(int1), "if: the condition is a scalar i1")
+    for r in op.regions:
+        require(_types(r.terminator.inputs) == _types(op.results), "if: yields and results have the same types")
+
+
+row("for", "control", "lo hi step carried*", -1, "", "descending", traits="structured", verify=_for,
+    doc="Counted loop; zero trips are exact and the last step does not overflow.  `descending`: step is negative.")  # fmt: skip
+row("while", "control", "carried*", -1, traits="structured", verify=_while, doc="Loop while the first region yields true.")
+row("if", "control", "cond", -1, traits="structured", verify=_if, doc="A branch on a scalar that the task agrees on.")
+row("yield", "control", "values*", 0, traits="terminator", doc="Ends a region and hands its values to the owner.")

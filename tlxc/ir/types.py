@@ -1,0 +1,169 @@
+"""Types of tile IR values.
+
+`Scalar`, `Pointer`, `Tensor` and `Buffer` are immutable and compare by value.  A tensor's or buffer's layout is None
+until layout assignment has run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from .layout import Layout
+    from .memory import Memory
+
+# Uniformity of a scalar, from the narrowest to the widest set of threads that agree on its value.
+UNIFORMITY = ("thread", "warp", "task")
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type: `kind` is one of bool, int, uint, float; `bits` its width (bool is stored as one byte)."""
+
+    name: str
+    kind: str
+    bits: int
+    short: str
+
+    @property
+    def bytes(self) -> int:
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_int(self) -> bool:
+        """Integers of either sign, without bool."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def signed(self) -> bool:
+        return self.kind == "int"
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest value of a bool or integer type."""
+        if self.kind == "int":
+            return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+        return 0, (1 << self.bits) - 1
+
+    def __str__(self) -> str:
+        return self.short
+
+    def __repr__(self) -> str:
+        return f"tl.{self.name}"
+
+
+int1 = DType("int1", "bool", 1, "i1")
+int8, int16, int32, int64 = (DType(f"int{n}", "int", n, f"i{n}") for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (DType(f"uint{n}", "uint", n, f"u{n}") for n in (8, 16, 32, 64))
+float16 = DType("float16", "float", 16, "f16")
+bfloat16 = DType("bfloat16", "float", 16, "bf16")
+float32 = DType("float32", "float", 32, "f32")
+
+DTYPES: dict[str, DType] = {
+    t.short: t
+    for t in (int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32)
+}
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One number, held by every thread; `uniform` says which threads agree on it."""
+
+    dtype: DType
+    uniform: str = "task"
+
+    def __str__(self) -> str:
+        return self.dtype.short if self.uniform == "task" else f"{self.dtype.short}@{self.uniform}"
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A 64-bit address of elements of `dtype` in `space`; as a value of its own it is uniform over the task."""
+
+    dtype: DType
+    space: str = "global"
+
+    @property
+    def bits(self) -> int:
+        return 64
+
+    @property
+    def bytes(self) -> int:
+        return 8
+
+    def __str__(self) -> str:
+        return f"ptr<{self.dtype}>" if self.space == "global" else f"ptr<{self.dtype}, {self.space}>"
+
+
+Element = Union[DType, Pointer]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tile in registers, distributed over the threads of the task by `layout`."""
+
+    shape: tuple[int, ...]
+    element: Element
+    layout: Layout | None = None
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    def with_layout(self, layout: Layout | None) -> Tensor:
+        return replace(self, layout=layout)
+
+    def __str__(self) -> str:
+        body = "x".join(map(str, self.shape)) + f"x{self.element}"
+        return f"tensor<{body}>" if self.layout is None else f"tensor<{body}, {{{self.layout}}}>"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tile in shared memory (`storage` smem); `layout` maps coordinates to element offsets."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    storage: str = "smem"
+    layout: Memory | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the tile takes: the extent of its layout, or the packed size while it has none."""
+        elements = prod(self.shape) if self.layout is None else self.layout.extent
+        return elements * self.dtype.bytes
+
+    def __str__(self) -> str:
+        body = "x".join(map(str, self.shape)) + f"x{self.dtype}, {self.storage}"
+        return f"buffer<{body}>" if self.layout is None else f"buffer<{body}, {{{self.layout}}}>"
+
+
+Type = Union[Scalar, Pointer, Tensor, Buffer]
+
+
+def element_of(t: Type) -> Element:
+    """Element of a tensor; a scalar's dtype; a pointer itself."""
+    if isinstance(t, Tensor):
+        return t.element
+    if isinstance(t, (Scalar, Buffer)):
+        return t.dtype
+    return t
+
+
+def shape_of(t: Type) -> tuple[int, ...]:
+    return t.shape if isinstance(t, (Tensor, Buffer)) else ()
+
+
+def like(t: Type, element: Element) -> Type:
+    """The type with the shape (and layout) of `t` and another element; scalars keep their uniformity."""
+    if isinstance(t, Tensor):
+        return replace(t, element=element)
+    if isinstance(element, Pointer):
+        return element
+    return Scalar(element, t.uniform if isinstance(t, Scalar) else "task")

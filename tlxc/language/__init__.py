@@ -1,0 +1,1 @@
+"""`tl` and `tlx`: what a kernel author writes."""

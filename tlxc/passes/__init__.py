@@ -1,0 +1,1 @@
+"""Passes over tile IR: functions `(Module, Target) -> None`, each with its invariant in the docstring."""

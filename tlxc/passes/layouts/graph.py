@@ -1,0 +1,507 @@
+"""The search problem: nodes that need a layout, edges that may need a conversion, and what each choice costs.
+
+A *node* is what needs a layout of its own: an elementwise op that is not index arithmetic, a reduction (its label is
+the layout of its *input*), an access to global memory, a dot and each operand of it, a slot that a loop carries (initial
+value, argument, yield and result are one node), a result of an `if`, a pin.
+
+Cheap values (`arange`, splats, index arithmetic and masks made of them) and relabelling ops (expand_dims, broadcast,
+permute, reshape, split, join) are no nodes: they are functions on the edge from a value to its consumer, so that each
+consumer sees them in the layout it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import NamedTuple
+
+from tlxc.errors import CompileError, InternalError
+from tlxc.ir import layout as algebra
+from tlxc.ir.conversion import FREE, classify
+from tlxc.ir.core import Module, Op, Region, Value
+from tlxc.ir.layout import Layout, LayoutError
+from tlxc.ir.table import traits
+from tlxc.ir.types import Pointer, Tensor, element_of, shape_of
+from tlxc.passes.axis import AxisInfo, power_of_two
+from tlxc.targets import fragments
+
+from . import prices
+from .defer import DeferredSum
+
+UNKNOWN_TRIPS = 32  # a loop whose bounds are not constants
+BRANCH = 0.5  # probability of either side of an `if`
+MAX_CANDIDATES = 8
+WIDEST_ACCESS = 16  # bytes
+
+# Nodes that a pin does not reach: their label is no property of the value they read.
+TAKES_NO_PIN = frozenset(("pin", "operand", "stage", "store", "atomic_rmw"))
+
+
+class Threads(NamedTuple):
+    lanes: int
+    warps: int
+
+
+def is_tile(v: Value | None) -> bool:
+    return v is not None and isinstance(v.type, Tensor)
+
+
+def tiles_of(op: Op) -> list[Value]:
+    return [v for v in op.operands if v is not None and isinstance(v.type, Tensor)]
+
+
+def elem_bytes(v: Value) -> int:
+    return element_of(v.type).bytes
+
+
+def default_layout(
+    shape: tuple[int, ...],
+    elem: int,
+    threads: Threads,
+    order: tuple[int, ...] | None = None,
+    vector: int = WIDEST_ACCESS,
+    warp_order: tuple[int, ...] | None = None,
+) -> Layout:
+    """Coalesced along `order`: at most `vector` elements and 16 bytes per thread, all threads busy first."""
+    room = max(1, prod(shape) // (threads.lanes * threads.warps))
+    vec = max(1, min(WIDEST_ACCESS // elem, vector, 1 << (room.bit_length() - 1)))
+    return algebra.blocked(shape, order, vec, threads.lanes, threads.warps, warp_order)
+
+
+# ------------------------------------------------------------------------------------------------ relabelling ops
+_BACKWARD: dict[str, Callable[[Op, Layout], Layout]] = {
+    "expand_dims": lambda op, a: algebra.squeeze(a, op.attrs["axis"]),
+    "broadcast": lambda op, a: algebra.collapse(a, shape_of(op.inputs[0].type)),
+    "permute": lambda op, a: algebra.permute(a, _inverse(op.attrs["order"])),
+    "reshape": lambda op, a: algebra.reshape(a, shape_of(op.inputs[0].type)),
+    "split": lambda op, a: algebra.join(a),
+    "join": lambda op, a: algebra.split(a),
+}
+_FORWARD: dict[str, Callable[[Op, Layout], Layout | None]] = {
+    "expand_dims": lambda op, a: algebra.expand(a, op.attrs["axis"]),
+    "broadcast": lambda op, a: a if shape_of(op.inputs[0].type) == shape_of(op.result.type) else None,
+    "permute": lambda op, a: algebra.permute(a, tuple(op.attrs["order"])),
+    "reshape": lambda op, a: algebra.reshape(a, shape_of(op.result.type)),
+    "split": lambda op, a: algebra.split(a),
+    "join": lambda op, a: algebra.join(a),
+}
+RELABEL = frozenset(_BACKWARD)
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(order.index(d) for d in range(len(order)))
+
+
+def backward(op: Op, a: Layout) -> Layout | None:
+    """Layout of the operand of a relabelling op whose result has layout `a`; None where no operand layout gives it."""
+    try:
+        return _BACKWARD[op.kind](op, a)
+    except LayoutError:
+        return None
+
+
+def forward(op: Op, a: Layout) -> Layout | None:
+    """Layout of the result where the operand has `a`; None where it is not determined (broadcast) or impossible."""
+    try:
+        return _FORWARD[op.kind](op, a)
+    except LayoutError:
+        return None
+
+
+# ------------------------------------------------------------------------------------------------ nodes and edges
+class Node:
+    """`weight`: how often its op runs.  `fixed`: the only layout it may have.  `pin`: the op whose pin fixed it.
+    `out`: values it defines.  `elem`: bytes of an element of the tile that its label is about.  `order` and `vector`
+    are about accesses to global memory: dimensions of the address, fastest first, and the elements one access may take.
+    `across`: share of executions in which a reduction crosses lanes (a deferred sum does so once per loop)."""
+
+    def __init__(self, kind: str, op: Op, shape: tuple[int, ...], elem: int, weight: float, index: int) -> None:
+        self.kind, self.op, self.shape, self.elem, self.weight, self.id = kind, op, shape, elem, weight, index
+        self.across = 1.0
+        self.order: tuple[int, ...] = ()
+        self.vector = 1
+        self.out: list[Value] = []
+        self.uses: list[Use] = []
+        self.fixed: Layout | None = None
+        self.pin: Op | None = None
+        self.seeds: list[Layout] = []
+        self.cands: dict[Layout, Layout] = {}  # by key
+        self._prices: dict[Layout, float] = {}
+
+    def result(self, label: Layout) -> Layout:
+        """Layout of the values in `out`."""
+        return algebra.slice_(label, self.op.attrs["axis"]) if self.kind == "reduce" else label
+
+    def price(self, label: Layout) -> float:
+        found = self._prices.get(label)
+        if found is None:
+            unary = _UNARY.get(self.kind)
+            found = self._prices[label] = unary(self, label) * self.weight if unary else 0.0
+        return found
+
+    def allowed(self) -> Iterator[Layout]:
+        return iter(self.cands.values())
+
+
+def _elementwise(n: Node, a: Layout) -> float:
+    return prices.elementwise_price(a, prices.ALU if "cheap" in traits(n.op) else prices.SPECIAL)
+
+
+def _reduce(n: Node, a: Layout) -> float:
+    inside, across = prices.reduce_price(a, n.op.attrs["axis"])
+    return inside + across * n.across
+
+
+_UNARY: dict[str, Callable[[Node, Layout], float]] = {
+    "load": lambda n, a: prices.global_price(a, n.elem, n.order, n.vector, False),
+    "store": lambda n, a: prices.global_price(a, n.elem, n.order, n.vector, True),
+    "atomic_rmw": lambda n, a: prices.global_price(a, n.elem, n.order, 1, True),
+    "stage": lambda n, a: prices.stage_price(a, n.elem),
+    "elementwise": _elementwise,
+    "reduce": _reduce,
+}
+
+
+class Use:
+    """Consumer `node` reads `value` through the relabelling ops `steps`, the consumer's end first."""
+
+    def __init__(self, value: Value, node: Node, steps: tuple[Op, ...], weight: float) -> None:
+        self.value, self.node, self.steps, self.weight = value, node, steps, weight
+        self._need: dict[Layout, Layout | None] = {}
+        self._forward: dict[Layout, Layout | None] = {}
+
+    def need(self, label: Layout) -> Layout | None:
+        """Layout of the value with which the edge is free when the consumer has `label`; None if there is none."""
+        if not self.steps:
+            return label
+        if label not in self._need:
+            out: Layout | None = label
+            for op in self.steps:
+                out = backward(op, out) if out is not None else None
+            self._need[label] = out
+        return self._need[label]
+
+    def forward(self, layout: Layout) -> Layout | None:
+        """Label of the consumer that reads the value where it lies; None if undetermined or impossible."""
+        if not self.steps:
+            return layout
+        if layout not in self._forward:
+            out: Layout | None = layout
+            for op in reversed(self.steps):
+                out = forward(op, out) if out is not None else None
+            self._forward[layout] = out
+        return self._forward[layout]
+
+
+Labels = dict[int, Layout]  # node id -> label
+
+
+class Graph:
+    """Built once per module; labels are chosen by `search` and written by `apply`."""
+
+    def __init__(self, module: Module, lanes: int, info: AxisInfo, sums: Sequence[DeferredSum]) -> None:
+        self.module, self.info, self.threads = module, info, Threads(lanes, module.num_warps)
+        self.nodes: list[Node] = []
+        self.of: dict[Value, Node] = {}  # the node that defines a value
+        self.at: dict[Op, list[Node | None]] = {}  # nodes of an op: one, or operands a, b and result, or one per slot
+        self.home: dict[Value, float] = {}  # weight of the block that defines a value
+        self.uses: dict[Value, list[Use]] = {}
+        self.cheap: set[Value] = set()
+        self.partial = {v for s in sums for v in s.values}
+        self.trips = {op: trip_count(s.loop) for s in sums for op in s.reduces}
+        self._memo: dict[Value, dict[tuple[Layout, ...], float]] = {}
+        self.reduced = {
+            (len(shape_of(op.inputs[0].type)), op.attrs["axis"]): None for op in module.walk() if op.kind == "reduce"
+        }
+        self._walk(module.body, 1.0)
+        self._spread_pins()
+        self._candidates()
+
+    # -- construction
+    def _node(self, kind: str, op: Op, tile: Value, weight: float, out: Sequence[Value] = ()) -> Node:
+        n = Node(kind, op, shape_of(tile.type), elem_bytes(tile), weight, len(self.nodes))
+        self.nodes.append(n)
+        for v in out:
+            self._bind(v, n, weight)
+        return n
+
+    def _bind(self, v: Value, n: Node, weight: float) -> None:
+        n.out.append(v)
+        self.of[v], self.home[v] = n, weight
+        self.uses[v] = []
+
+    def _use(self, value: Value | None, node: Node, weight: float, steps: tuple[Op, ...] = ()) -> None:
+        """Follows relabelling ops to the values that hold data; cheap values end here."""
+        if value is None or not is_tile(value) or value in self.cheap:
+            return
+        if value not in self.of:
+            assert value.op is not None and value.op.kind in RELABEL
+            for operand in value.op.inputs:
+                self._use(operand, node, weight, (*steps, value.op))
+            return
+        u = Use(value, node, steps, weight)
+        self.uses[value].append(u)
+        node.uses.append(u)
+
+    def _walk(self, region: Region, weight: float) -> None:
+        for op in region.ops:
+            special = self._SPECIAL.get(op.kind)
+            if special is not None:
+                special(self, op, weight)
+            elif any(map(is_tile, (*op.operands, *op.results))):
+                self._plain(op, weight)
+
+    def _plain(self, op: Op, weight: float) -> None:
+        tiles, t = tiles_of(op), traits(op)
+        if ("cheap" in t or "relabel" in t) and all(v in self.cheap for v in tiles):
+            self.cheap.update(op.results)
+            _check_reshape(op, self.threads)
+        elif op.kind in RELABEL:
+            _check_reshape(op, self.threads)
+        elif "elementwise" in t:
+            self._simple("elementwise", op, op.result, weight)
+        else:
+            raise InternalError(f"layout assignment does not know the op {op.kind}")
+
+    def _simple(self, kind: str, op: Op, tile: Value, weight: float) -> Node:
+        """One node: all operands and results in its label."""
+        n = self._node(kind, op, tile, weight, [v for v in op.results if is_tile(v)])
+        self.at[op] = [n]
+        for v in op.operands:
+            self._use(v, n, weight)
+        return n
+
+    def _reduce(self, op: Op, weight: float) -> None:
+        n = self._simple("reduce", op, op.inputs[0], weight)
+        n.across = 1.0 / self.trips.get(op, 1)
+
+    def _pin(self, op: Op, weight: float) -> None:
+        n = self._simple("pin", op, op.result, weight)
+        n.fixed, n.pin = op.attrs["layout"], op
+
+    def _access(self, op: Op, weight: float) -> None:
+        pointer = op.inputs[0]
+        if not is_tile(pointer):
+            return
+        tile = op.result if op.kind == "load" else op.inputs[1]
+        n = self._simple(op.kind, op, tile, weight)
+        n.order = self.info.order(pointer)
+        n.vector = access_vector(self.info, pointer, op.operands[1 if op.kind == "load" else 2])
+        n.seeds.append(default_layout(n.shape, n.elem, self.threads, n.order, n.vector))
+        for rank, axis in self.reduced:  # the same access, warps (and lanes) kept away from the reduced axis
+            if rank == len(n.shape) > 1:
+                keep = tuple(d for d in range(rank) if d != axis)
+                for vector in (n.vector, 1):
+                    n.seeds.append(default_layout(n.shape, n.elem, self.threads, n.order, vector, keep))
+
+    def _dot(self, op: Op, weight: float) -> None:
+        n = self._node("dot", op, op.result, weight, op.results)
+        n.fixed = dot_layout(op, "acc", self.threads.warps)
+        self._use(op.inputs[2], n, weight)
+        self.at[op] = []
+        for role, v in zip("ab", op.inputs):
+            fixed = dot_layout(op, role, self.threads.warps)
+            m = self._node("stage" if fixed is None else "operand", op, v, weight)
+            m.fixed = fixed
+            self._use(v, m, weight)
+            self.at[op].append(m)
+        self.at[op].append(n)
+
+    def _loop(self, op: Op, weight: float) -> None:
+        inner, inits = weight * trip_count(op), carried_inits(op)
+        slots: list[Node | None] = []
+        for i, (init, result) in enumerate(zip(inits, op.results)):
+            if not is_tile(result):
+                slots.append(None)
+                continue
+            n = self._node("carried", op, result, weight, [result])
+            for arg in carried_args(op, i):
+                self._bind(arg, n, inner)
+            self._use(init, n, weight)
+            slots.append(n)
+        self.at[op] = slots
+        for r in op.regions:
+            self._walk(r, inner)
+        for v, slot in zip(op.regions[-1].terminator.inputs, slots):
+            if slot is not None:
+                self._use(v, slot, inner)
+
+    def _if(self, op: Op, weight: float) -> None:
+        slots = [self._node("if", op, v, weight, [v]) if is_tile(v) else None for v in op.results]
+        self.at[op] = list(slots)
+        for r in op.regions:
+            self._walk(r, weight * BRANCH)
+            for v, slot in zip(r.terminator.inputs, slots):
+                if slot is not None:
+                    self._use(v, slot, weight * BRANCH)
+
+    def _nothing(self, op: Op, weight: float) -> None:
+        """`yield` belongs to its owner; `dump_layout` takes what is there."""
+
+    _SPECIAL: dict[str, Callable[[Graph, Op, float], None]] = {
+        "require_layout": _pin,
+        "reduce": _reduce,
+        "load": _access,
+        "store": _access,
+        "atomic_rmw": _access,
+        "dot": _dot,
+        "for": _loop,
+        "while": _loop,
+        "if": _if,
+        "yield": _nothing,
+        "dump_layout": _nothing,
+    }
+
+    # -- pins
+    def _spread_pins(self) -> None:
+        work = [n for n in self.nodes if n.pin is not None]
+        while work:
+            n = work.pop()
+            assert n.fixed is not None and n.pin is not None
+            for u in (u for v in n.out for u in self.uses[v]):
+                m, want = u.node, u.forward(n.result(n.fixed))
+                if m.kind in TAKES_NO_PIN or want is None:
+                    continue
+                if m.fixed is None:
+                    m.fixed, m.pin = want, n.pin
+                    work.append(m)
+                elif m.pin is not None and m.fixed.key is not want.key:
+                    raise _pin_conflict(m, want, n.pin)
+
+    # -- candidates
+    def _candidates(self) -> None:
+        """Closure of fixed layouts and seeds over the edges, both ways; what none reaches starts from a default."""
+        queue: list[tuple[Node, Layout]] = []
+        for n in self.nodes:
+            for a in [n.fixed] if n.fixed is not None else n.seeds:
+                self._offer(n, a, queue)
+        self._close(queue)
+        for n in self.nodes:
+            if not n.cands:
+                self._offer(n, default_layout(n.shape, 4, self.threads), queue)
+                self._close(queue)
+
+    def _offer(self, n: Node, a: Layout | None, queue: list[tuple[Node, Layout]]) -> None:
+        if a is None or a.shape != n.shape or a.key in n.cands or len(n.cands) >= MAX_CANDIDATES:
+            return
+        if n.fixed is None or not n.cands:
+            n.cands[a.key] = a
+            queue.append((n, a))
+
+    def _close(self, queue: list[tuple[Node, Layout]]) -> None:
+        done = 0
+        while done < len(queue):
+            n, a = queue[done]
+            done += 1
+            for u in n.uses:
+                m = self.of[u.value]
+                if m.kind != "reduce":
+                    self._offer(m, u.need(a), queue)
+            r = n.result(a)
+            for v in n.out:
+                for u in self.uses[v]:
+                    self._offer(u.node, u.forward(r), queue)
+        queue.clear()
+
+    # -- cost
+    def demands(self, v: Value, labels: Labels) -> tuple[dict[Layout, tuple[Layout, float]], list[float]]:
+        """Distinct layouts asked of a value: by key, (layout, weight of the conversion: the colder of definition and
+        hottest use); then the weights of uses that no layout of the value satisfies."""
+        home, out, detours = self.home[v], dict[Layout, tuple[Layout, float]](), list[float]()
+        for u in self.uses[v]:
+            want, w = u.need(labels[u.node.id]), min(home, u.weight)
+            if want is None:
+                detours.append(w)
+                continue
+            old = out.get(want.key)
+            if old is None or w > old[1]:
+                out[want.key] = want, w
+        return out, detours
+
+    def value_cost(self, v: Value, labels: Labels) -> float:
+        """Price of all conversions of a value."""
+        uses = self.uses[v]
+        if not uses:
+            return 0.0
+        code = (labels[self.of[v].id], *[labels[u.node.id] for u in uses])
+        memo = self._memo.setdefault(v, {})
+        found = memo.get(code)
+        if found is None:
+            found = memo[code] = self._value_cost(v, labels)
+        return found
+
+    def _value_cost(self, v: Value, labels: Labels) -> float:
+        n, elem = self.of[v], elem_bytes(v)
+        have = n.result(labels[n.id])
+        demands, detours = self.demands(v, labels)
+        if v in self.partial and (detours or any(classify(have, want)[0] not in FREE for want, _ in demands.values())):
+            return prices.IMPOSSIBLE  # an unfinished sum stays where it is
+        total = sum(w * prices.detour_price(have.shape, elem) for w in detours)
+        return total + sum(w * prices.conversion_price(have, want, elem) for want, w in demands.values())
+
+    def total(self, labels: Labels) -> float:
+        return sum(n.price(labels[n.id]) for n in self.nodes) + sum(self.value_cost(v, labels) for v in self.uses)
+
+
+# ------------------------------------------------------------------------------------------------ facts of ops
+def trip_count(op: Op) -> float:
+    """Expected number of iterations: exact where the bounds of a `for` are constants."""
+    if op.kind == "for":
+        bounds = [v.op.attrs["value"] for v in op.inputs[:3] if v.op is not None and v.op.kind == "constant"]
+        if len(bounds) == 3 and bounds[2]:
+            return float(max(1, len(range(*bounds))))
+    return UNKNOWN_TRIPS
+
+
+def carried_inits(op: Op) -> list[Value]:
+    return op.inputs[3:] if op.kind == "for" else op.inputs
+
+
+def carried_args(op: Op, i: int) -> list[Value]:
+    """Region arguments of slot i: one in `for`, one per region in `while`."""
+    return [op.regions[0].args[i + 1]] if op.kind == "for" else [r.args[i] for r in op.regions]
+
+
+def access_vector(info: AxisInfo, pointer: Value, mask: Value | None) -> int:
+    """Elements that one access may take: contiguous, aligned, equally masked, at most 16 bytes."""
+    element = element_of(pointer.type)
+    assert isinstance(element, Pointer)
+    elem, fastest = element.dtype.bytes, info.order(pointer)[0]
+    aligned = info.divisibility(pointer, fastest) // elem
+    out = min(power_of_two(info.contiguity(pointer, fastest)), power_of_two(aligned) if aligned else 1)
+    if mask is not None:
+        out = min(out, power_of_two(info.constancy(mask, fastest)))
+    return max(1, min(out, WIDEST_ACCESS // elem))
+
+
+def dot_layout(op: Op, role: str, warps: int) -> Layout | None:
+    """Layout that the instruction of a dot dictates for `acc`, `a` or `b`; None where it reads shared memory."""
+    tile = {"a": op.operands[0], "b": op.operands[1], "acc": op.result}[role]
+    assert tile is not None
+    rows, columns = shape_of(tile.type)
+    if op.attrs["impl"] == "wgmma":
+        return fragments.wgmma_acc(rows, columns, warps) if role == "acc" else None
+    return fragments.mma16816(role, (rows, columns), op.attrs["warps_mn"])
+
+
+def _check_reshape(op: Op, threads: Threads) -> None:
+    """A reshape that would cut a repetition has no layout at all, whatever is chosen."""
+    if op.kind != "reshape":
+        return
+    shape = shape_of(op.inputs[0].type)
+    try:
+        algebra.reshape(default_layout(shape, 4, threads), shape_of(op.result.type))
+    except LayoutError as e:
+        raise CompileError("This reshape has no layout.", found=str(e), loc=op.loc) from e
+
+
+def _pin_conflict(n: Node, want: Layout, pin: Op) -> CompileError:
+    assert n.pin is not None
+    return CompileError(
+        f"Two required layouts meet in one operation ({n.op.kind}).",
+        found=f"{n.fixed} and {want}",
+        allowed="one layout for all operands of an operation",
+        fix="require the same layout at both places, or, before this use, pin one operand to the layout of the other",
+        loc=n.op.loc,
+        related=[("the first layout is required", n.pin.loc), ("the second layout is required", pin.loc)],
+    )

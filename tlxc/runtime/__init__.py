@@ -1,0 +1,1 @@
+"""Launching: drivers, argument binding, artifact cache."""

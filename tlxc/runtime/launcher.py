@@ -1,0 +1,246 @@
+"""The last step of a launch: Python values to kernel parameters to `cuLaunchKernelEx`.
+
+One native function serves every kernel.  It is written as LLVM text, compiled once a process, and follows CPython's
+METH_FASTCALL convention; its `self` is a bytes object, the *plan*, that holds what is fixed for a kernel on a device.
+So a kernel's launcher is one small Python object and costs no compilation.  Builds of Python without that calling
+convention as we use it (free-threaded, other than CPython) launch through cuda.bindings.
+
+A launcher is called as launch(grid_x, grid_y, grid_z, stream, *values) with one value for each run-time parameter,
+skipped ones included, and returns the driver's status.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tlxc.runtime import cuda
+
+Launcher = Callable[..., int]
+
+# Kinds of values: 's' is not passed (the compiler knows it), 'f' a 32-bit float, 'i' any integer or address: parameters
+# are read from 8-byte slots, and on a little-endian machine the low bytes of a slot are the narrower integer.
+SKIP, FLOAT, INTEGER = b"sfi"
+_FIXED = 4  # grid and stream stand before the values
+
+# function, context, threads of a CTA, dynamic shared bytes, number of values; one byte of kind for each value follows
+_PLAN = struct.Struct("<QQIIQ")
+
+# CUlaunchConfig: grid (3 x u32), block (3 x u32), shared bytes (u32), stream at 32, attributes at 40, their number at 48.
+# A current context other than the kernel's is put aside for the call: handles mean nothing in another context.
+_LAUNCH = """
+define ptr @launch(ptr %self, ptr %args, i64 %given) {{
+entry:
+  %plan = call ptr inttoptr (i64 {PyBytes_AsString} to ptr)(ptr %self)
+  %function = load ptr, ptr %plan
+  %context.at = getelementptr i8, ptr %plan, i64 8
+  %context = load ptr, ptr %context.at
+  %threads.at = getelementptr i8, ptr %plan, i64 16
+  %threads = load i32, ptr %threads.at
+  %shared.at = getelementptr i8, ptr %plan, i64 20
+  %shared = load i32, ptr %shared.at
+  %count.at = getelementptr i8, ptr %plan, i64 24
+  %count = load i64, ptr %count.at
+  %kinds = getelementptr i8, ptr %plan, i64 {plan_size}
+  %config = alloca [7 x i64], align 16
+  %fixed = alloca [{fixed} x i64], align 16
+  %previous = alloca ptr, align 8
+  %slots = alloca i64, i64 %count, align 16
+  %params = alloca ptr, i64 %count, align 16
+  %wanted = add i64 %count, {fixed}
+  %complete = icmp eq i64 %wanted, %given
+  br i1 %complete, label %next, label %miscounted
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %advance ]
+  %passed = phi i64 [ 0, %entry ], [ %passed.next, %advance ]
+  %last = icmp eq i64 %i, %wanted
+  br i1 %last, label %launch, label %convert
+convert:
+  %object.at = getelementptr ptr, ptr %args, i64 %i
+  %object = load ptr, ptr %object.at
+  %head = icmp ult i64 %i, {fixed}
+  br i1 %head, label %integer, label %value
+value:
+  %v = sub i64 %i, {fixed}
+  %kind.at = getelementptr i8, ptr %kinds, i64 %v
+  %kind = load i8, ptr %kind.at
+  switch i8 %kind, label %integer [ i8 {skip}, label %advance
+                                    i8 {float}, label %float ]
+integer:
+  %int = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLongMask} to ptr)(ptr %object)
+  %int.suspect = icmp eq i64 %int, -1
+  br i1 %int.suspect, label %check, label %put
+float:
+  %double = call double inttoptr (i64 {PyFloat_AsDouble} to ptr)(ptr %object)
+  %single = fptrunc double %double to float
+  %bits = bitcast float %single to i32
+  %wide = zext i32 %bits to i64
+  %float.suspect = fcmp oeq double %double, -1.0
+  br i1 %float.suspect, label %check, label %put
+check:
+  %checked = phi i64 [ %int, %integer ], [ %wide, %float ]
+  %error = call ptr inttoptr (i64 {PyErr_Occurred} to ptr)()
+  %clean = icmp eq ptr %error, null
+  br i1 %clean, label %put, label %failed
+put:
+  %word = phi i64 [ %int, %integer ], [ %wide, %float ], [ %checked, %check ]
+  br i1 %head, label %put.fixed, label %put.value
+put.fixed:
+  %fixed.at = getelementptr i64, ptr %fixed, i64 %i
+  store i64 %word, ptr %fixed.at
+  br label %advance
+put.value:
+  %slot = getelementptr i64, ptr %slots, i64 %passed
+  store i64 %word, ptr %slot
+  %param = getelementptr ptr, ptr %params, i64 %passed
+  store ptr %slot, ptr %param
+  %passed.more = add i64 %passed, 1
+  br label %advance
+advance:
+  %passed.next = phi i64 [ %passed, %value ], [ %passed, %put.fixed ], [ %passed.more, %put.value ]
+  %i.next = add i64 %i, 1
+  br label %next
+launch:
+{config}
+  %got = call i32 inttoptr (i64 {cuCtxGetCurrent} to ptr)(ptr %previous)
+  %current = load ptr, ptr %previous
+  %at.home = icmp eq ptr %current, %context
+  br i1 %at.home, label %direct, label %switch
+direct:
+  %status.direct = call i32 inttoptr (i64 {cuLaunchKernelEx} to ptr)(ptr %config, ptr %function, ptr %params, ptr null)
+  br label %done
+switch:
+  %pushed = call i32 inttoptr (i64 {cuCtxPushCurrent_v2} to ptr)(ptr %context)
+  %entered = icmp eq i32 %pushed, 0
+  br i1 %entered, label %away, label %done
+away:
+  %status.away = call i32 inttoptr (i64 {cuLaunchKernelEx} to ptr)(ptr %config, ptr %function, ptr %params, ptr null)
+  %popped = call i32 inttoptr (i64 {cuCtxPopCurrent_v2} to ptr)(ptr %previous)
+  br label %done
+done:
+  %status = phi i32 [ %status.direct, %direct ], [ %pushed, %switch ], [ %status.away, %away ]
+  %long = zext i32 %status to i64
+  %result = call ptr inttoptr (i64 {PyLong_FromLongLong} to ptr)(i64 %long)
+  ret ptr %result
+miscounted:
+  call void inttoptr (i64 {PyErr_BadArgument} to ptr)()
+  ret ptr null
+failed:
+  ret ptr null
+}}
+"""
+_CONFIG = (
+    *((4 * i, "i32", f"%grid.{axis}") for i, axis in enumerate("xyz")),
+    (12, "i32", "%threads"), (16, "i32", "1"), (20, "i32", "1"), (24, "i32", "%shared"),
+    (32, "i64", "%stream"), (40, "ptr", "null"), (48, "i32", "0"),
+)  # fmt: skip
+_PYTHON = ("PyBytes_AsString", "PyLong_AsUnsignedLongLongMask", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_BadArgument",
+           "PyLong_FromLongLong")  # fmt: skip
+_DRIVER = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernelEx")
+
+
+def _fill_config() -> str:
+    lines = []
+    for i, name in enumerate(("x", "y", "z", "stream")):
+        wide = "%stream" if name == "stream" else f"%grid.{name}.wide"
+        lines += [f"  %fixed.{name} = getelementptr i64, ptr %fixed, i64 {i}", f"  {wide} = load i64, ptr %fixed.{name}"]
+        if name != "stream":
+            lines.append(f"  %grid.{name} = trunc i64 {wide} to i32")
+    for offset, type_, value in _CONFIG:
+        lines += [f"  %config.{offset} = getelementptr i8, ptr %config, i64 {offset}",
+                  f"  store {type_} {value}, ptr %config.{offset}"]  # fmt: skip
+    return "\n".join(lines)
+
+
+def launch_ir(driver_address: Callable[[str], int]) -> str:
+    """The launcher as LLVM text, with this process's addresses; `driver_address` gives those of the driver."""
+    python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _PYTHON}
+    driver = {name: driver_address(name) for name in _DRIVER}
+    return _LAUNCH.format(
+        **python, **driver, config=_fill_config(), plan_size=_PLAN.size, fixed=_FIXED, skip=SKIP, float=FLOAT
+    )
+
+
+class _MethodDef(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+
+
+_METH_FASTCALL = 0x80
+
+
+class NativeLaunch:
+    """The compiled launch function; calling it with a plan gives that plan's launcher.  Lives as long as the process."""
+
+    def __init__(self, driver_address: Callable[[str], int] = cuda.address_of) -> None:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        module = llvm.parse_assembly(launch_ir(driver_address))
+        module.verify()
+        machine = llvm.Target.from_default_triple().create_target_machine(opt=1)
+        self._engine = llvm.create_mcjit_compiler(module, machine)
+        self._engine.finalize_object()
+        # CPython keeps a pointer to the definition, not a copy.
+        self._definition = _MethodDef(b"launch", self._engine.get_function_address("launch"), _METH_FASTCALL, None)
+        new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        self._new = new(("PyCFunction_NewEx", ctypes.pythonapi))
+
+    def __call__(self, plan: bytes) -> Launcher:
+        launcher: Launcher = self._new(ctypes.addressof(self._definition), plan, None)
+        return launcher
+
+
+def plan_of(function: int, context: int, threads: int, shared: int, kinds: bytes) -> bytes:
+    return _PLAN.pack(function, context, threads, shared, len(kinds)) + kinds
+
+
+def has_native() -> bool:
+    """Whether this build of Python lets native code call it as `NativeLaunch` does."""
+    return sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+_lock = threading.Lock()
+_native: NativeLaunch | None = None
+
+
+def make_launcher(function: cuda.Function, threads: int, shared: int, kinds: bytes) -> Launcher:
+    """A launcher of a loaded kernel: `threads` of a CTA, its dynamic shared memory in bytes, a kind for each value."""
+    global _native
+    if not has_native():
+        return bindings_launcher(function, threads, shared, kinds)
+    with _lock:
+        if _native is None:
+            _native = NativeLaunch()
+    return _native(plan_of(function.handle, function.gpu.context, threads, shared, kinds))
+
+
+def bindings_launcher(function: cuda.Function, threads: int, shared: int, kinds: Sequence[int]) -> Launcher:
+    """The same through cuda.bindings: slower, but only Python."""
+    api = cuda.driver()
+    types = {INTEGER: ctypes.c_uint64, FLOAT: ctypes.c_float}
+    passed = [i for i, kind in enumerate(kinds) if kind != SKIP]
+    ctypes_of = tuple(types[kinds[i]] for i in passed)
+    handle, mask = api.CUfunction(function.handle), (1 << 64) - 1
+
+    def word(kind: int, value: Any) -> Any:
+        return float(value) if kind == FLOAT else int(value) & mask
+
+    def launch(x: int, y: int, z: int, stream: int, *values: Any) -> int:
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = x, y, z
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes, config.hStream, config.numAttrs = shared, api.CUstream(stream), 0
+        arguments = tuple(word(kinds[i], values[i]) for i in passed)
+        with cuda.in_context(function.gpu):
+            (status,) = api.cuLaunchKernelEx(config, handle, (arguments, ctypes_of), 0)
+        return int(status)
+
+    return launch
