@@ -20,10 +20,12 @@ from tlxc.ir.core import Module
 from tlxc.ir.printer import print_module
 from tlxc.ir.verifier import verify
 from tlxc.passes.addresses import widen_addresses
+from tlxc.passes.atomics import publish_atomics
 from tlxc.passes.dots import select_dots
 from tlxc.passes.hazards import verify_hazards
 from tlxc.passes.layouts import assign_layouts
 from tlxc.passes.memory_plan import plan_memory
+from tlxc.passes.scalar_memory import tile_scalar_accesses
 from tlxc.passes.shared import stage_shared
 from tlxc.passes.simplify import simplify
 from tlxc.passes.sync import insert_barriers
@@ -38,8 +40,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("simplify", simplify),
     ("addresses", widen_addresses),
     ("tidy", simplify),
+    ("scalars", tile_scalar_accesses),
     ("dots", select_dots),
     ("layouts", assign_layouts),
+    ("atomics", publish_atomics),
     ("shared", stage_shared),
     ("memory", plan_memory),
     ("sync", insert_barriers),
@@ -50,6 +54,9 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 BEFORE: dict[tuple[str, str], str] = {
     ("simplify", "addresses"): "constants must be folded for address ranges to be known",
     ("addresses", "layouts"): "an address computed per lane is index arithmetic that layouts rematerialise",
+    ("scalars", "layouts"): "one thread of a tile of one element performs a scalar store",
+    ("layouts", "atomics"): "only layouts tell who holds copies of an atomic's result",
+    ("atomics", "memory"): "it makes buffers",
     ("dots", "layouts"): "the fragments of a dot are the anchors of layout assignment",
     ("layouts", "shared"): "only layouts tell which conversions and reductions cross warps",
     ("shared", "memory"): "every buffer must exist before offsets are planned",

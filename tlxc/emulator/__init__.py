@@ -4,7 +4,8 @@ without a GPU, for NVIDIA (NVVM intrinsics and inline PTX) and AMD."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -36,13 +37,16 @@ def launch(
     Raises EmulatorError, whose text names the LLVM line.
     """
     if warp_size not in (32, 64) or block <= 0 or block % warp_size:
-        raise EmulatorError(f"A CTA of {block} threads is not a positive multiple of the warp size {warp_size} (32 or 64).")
+        raise EmulatorError(
+            f"A CTA of {block} threads is not a positive multiple of the warp size {warp_size} (32 or 64)."
+        )
     program = _compile(llvm_text, kernel, block, warp_size)
     if len(args) != len(program.params):
         raise EmulatorError(f"The kernel {program.name} takes {len(program.params)} arguments, {len(args)} were given.")
     memory = GlobalMemory()
     for index, (name, data) in enumerate(program.constants):
         memory.add_constant(index, name, data)
+    memory.add_implicit(grid)
     registers = list(program.registers)
     for index, ((slot, dtype), value) in enumerate(zip(program.params, args)):
         registers[slot] = _argument(memory, index, value, dtype, block)

@@ -3,7 +3,9 @@ and returns the handler `(cta, argument values) -> result`."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Match
+from collections.abc import Callable
+from re import Match
+from typing import Any
 
 import numpy as np
 

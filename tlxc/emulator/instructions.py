@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -65,7 +66,12 @@ _INTEGER: dict[str, Function] = {
     "mul": np.multiply,
     "shl": np.left_shift,
 }
-_BITWISE: dict[str, Function] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "lshr": np.right_shift}
+_BITWISE: dict[str, Function] = {
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "lshr": np.right_shift,
+}
 _FLOAT: dict[str, Function] = {
     "fadd": np.add,
     "fsub": np.subtract,

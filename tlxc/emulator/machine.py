@@ -7,8 +7,9 @@ it, and both arms of a branch come before their join: lanes reconverge where a G
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -145,7 +146,9 @@ class Cta:
         some = by_group.any(axis=1)
         if (some & ~by_group.all(axis=1)).any():
             unit = "warp" if group == 1 else "warp group"
-            raise EmulatorError(f"{what} is executed by a part of a {unit} only; all its lanes must execute it together.")
+            raise EmulatorError(
+                f"{what} is executed by a part of a {unit} only; all its lanes must execute it together."
+            )
         return (np.nonzero(some)[0][:, None] * group + np.arange(group)).reshape(-1)
 
     def by_warp(self, value: Array) -> Array:
@@ -190,7 +193,8 @@ class Cta:
         if align > 1 and wrong.any():
             at = int(np.argmax(wrong != 0))
             raise EmulatorError(
-                f"Misaligned access by lane {lanes[at]}: address {int(picked[at]):#x} is not a multiple of {align} bytes."
+                f"Misaligned access by lane {lanes[at]}: address {int(picked[at]):#x} is not a multiple of {align} "
+                "bytes."
             )
         return lanes, picked
 
@@ -224,7 +228,12 @@ class Cta:
         return addresses >= np.uint64(SHARED_WINDOW)
 
     def read_modify_write(
-        self, space: int, addresses: Array, size: int, update: Callable[[Array, Array], Array], mask: Array | None = None
+        self,
+        space: int,
+        addresses: Array,
+        size: int,
+        update: Callable[[Array, Array], Array],
+        mask: Array | None = None,
     ) -> Array:
         """Atomics, lane after lane where addresses collide. `update(old rows, lanes)` gives the new rows; returns the
         old rows of all lanes."""
@@ -255,13 +264,13 @@ class Cta:
             lanes = np.nonzero(mask & (self.warp_ids == warp))[0]
             self.copies[warp][-1].append((lanes, addresses[lanes], rows[lanes]))
 
-    def commit_copies(self) -> None:
-        for warp in self.active_warps("The commit of asynchronous copies"):
+    def commit_copies(self, warps: Array) -> None:
+        for warp in warps:
             self.copies[warp].append([])
 
-    def finish_copies(self, keep: int) -> None:
-        """Lets all but the newest `keep` committed groups of the executing warps land, oldest first."""
-        for warp in self.active_warps("The wait for asynchronous copies"):
+    def finish_copies(self, keep: int, warps: Array) -> None:
+        """Lets all but the newest `keep` committed groups of `warps` land, oldest first."""
+        for warp in warps:
             groups = self.copies[warp]
             while len(groups) - 1 > keep:
                 for lanes, addresses, rows in groups.pop(0):

@@ -82,9 +82,7 @@ def accumulator_values(tile: Array) -> Array:
     return parts.reshape(warps, 32, columns // 2)
 
 
-def mma(
-    cta: Cta, a: list[Array], b: list[Array], c: list[Array], kind_a: str, kind_b: str, name: str
-) -> list[Array]:
+def mma(cta: Cta, a: list[Array], b: list[Array], c: list[Array], kind_a: str, kind_b: str, name: str) -> list[Array]:
     """mma.sync m16n8: `a` and `b` are 32-bit words, `c` the four accumulators; returns the four results."""
     warps = cta.active_warps(name)
     left = fragment_a(_stack(cta, a, warps), kind_a)
@@ -168,9 +166,7 @@ class Wgmma:
     transposed_b: bool
 
 
-def wgmma(
-    cta: Cta, op: Wgmma, a: list[Array] | Array, b: Array, accumulators: list[Array], keep: Array
-) -> list[Array]:
+def wgmma(cta: Cta, op: Wgmma, a: list[Array] | Array, b: Array, accumulators: list[Array], keep: Array) -> list[Array]:
     """D = A*B + (keep ? D : 0). `a` is a descriptor per lane or four registers; `keep` is the scale-d predicate."""
     warps = cta.active_warps("wgmma", group=4)
     tile = accumulator_tile(_stack(cta, accumulators, warps)).reshape(-1, 64, op.n)
@@ -182,7 +178,9 @@ def wgmma(
         descriptor_b = _uniform(b[lanes], "The descriptor of B")
         if left is None:
             assert isinstance(a, np.ndarray)
-            matrix_a = _shared_operand(cta, _uniform(a[lanes], "The descriptor of A"), 64, op.transposed_a, op.kind_a, group)
+            matrix_a = _shared_operand(
+                cta, _uniform(a[lanes], "The descriptor of A"), 64, op.transposed_a, op.kind_a, group
+            )
         else:
             matrix_a = left[at]
         matrix_b = _shared_operand(cta, descriptor_b, op.n, op.transposed_b, op.kind_b, group)

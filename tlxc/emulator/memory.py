@@ -22,7 +22,7 @@ from tlxc.emulator.values import Array
 
 _SHIFT = 37
 _MIDDLE = 1 << (_SHIFT - 1)
-_CONSTANTS = 1 << 12
+_CONSTANTS, _IMPLICIT = 1 << 12, 1 << 16
 SHARED_BASE = 1024
 SHARED_WINDOW = 1 << 56
 _ALWAYS = np.iinfo(np.int32).max
@@ -82,6 +82,11 @@ def constant_address(index: int) -> int:
     return buffer_address(_CONSTANTS + index)
 
 
+def implicit_address() -> int:
+    """Address of the implicit kernel arguments of AMD code objects: the three workgroup counts as u32."""
+    return buffer_address(_IMPLICIT)
+
+
 class GlobalMemory:
     """Buffers by number; accesses take addresses (uint64) of some lanes and return one row of bytes per lane."""
 
@@ -97,6 +102,10 @@ class GlobalMemory:
     def add_constant(self, index: int, name: str, data: bytes) -> None:
         array = np.frombuffer(data, np.uint8)
         self.buffers[_CONSTANTS + index + 1] = Buffer(f"constant @{name}", Bytes(array), False)
+
+    def add_implicit(self, grid: tuple[int, int, int]) -> None:
+        counts = np.array(grid, np.uint32)
+        self.buffers[_IMPLICIT + 1] = Buffer("the implicit arguments", Bytes(counts.view(np.uint8)), False)
 
     def load(self, addresses: Array, size: int, lanes: Array) -> Array:
         return self._access(addresses, size, lanes, None)

@@ -55,7 +55,9 @@ def from_integer(value: Array, dtype: np.dtype[Any]) -> Array:
     if value.dtype.itemsize == 8:  # keep 53 bits, the rest as a sticky bit, so that float64 holds the value exactly
         sticky = (value & 0x7FF) != 0
         large = np.abs(value.astype(np.float64)) >= 2.0**53
-        value = np.where(large, (value & ~np.array(0x7FF).astype(value.dtype)) | (sticky * 0x400).astype(value.dtype), value)
+        value = np.where(
+            large, (value & ~np.array(0x7FF).astype(value.dtype)) | (sticky * 0x400).astype(value.dtype), value
+        )
     return convert(value.astype(np.float64), dtype)
 
 

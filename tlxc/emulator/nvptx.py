@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Match
+from collections.abc import Callable
+from re import Match
+from typing import Any
 
 import numpy as np
 
 from tlxc.emulator import matrix, numerics
 from tlxc.emulator.errors import EmulatorError
-from tlxc.emulator.generic import Factory, Handler, nothing
+from tlxc.emulator.generic import Factory, Handler, nothing, values
 from tlxc.emulator.machine import Cta
 from tlxc.emulator.parse import Instruction
 from tlxc.emulator.values import Array, StructType
@@ -36,8 +38,12 @@ _REGISTERS: dict[str, Callable[[Cta], Any]] = {
     "ntid.x": lambda cta: cta.lanes,
     "ntid.y": lambda cta: 1,
     "ntid.z": lambda cta: 1,
-    **{f"ctaid.{axis}": (lambda cta, at=at: cta.ctaid[at]) for at, axis in enumerate("xyz")},
-    **{f"nctaid.{axis}": (lambda cta, at=at: cta.nctaid[at]) for at, axis in enumerate("xyz")},
+    "ctaid.x": lambda cta: cta.ctaid[0],
+    "ctaid.y": lambda cta: cta.ctaid[1],
+    "ctaid.z": lambda cta: cta.ctaid[2],
+    "nctaid.x": lambda cta: cta.nctaid[0],
+    "nctaid.y": lambda cta: cta.nctaid[1],
+    "nctaid.z": lambda cta: cta.nctaid[2],
     "laneid": lambda cta: cta.lane_ids % 32,
     "warpid": lambda cta: cta.warp_ids,
     "nwarpid": lambda cta: cta.warps,
@@ -262,10 +268,9 @@ def proxy_fence(cta: Cta, args: list[Any]) -> tuple[()]:
     return ()
 
 
-def wgmma_commit(cta: Cta, args: list[Any]) -> tuple[()]:
+def wgmma_commit(cta: Cta) -> None:
     for warp in cta.active_warps("wgmma.commit_group", group=4)[::4]:
         cta.shared.commit_async(int(warp))
-    return ()
 
 
 def wgmma_wait(cta: Cta, pending: int) -> None:
@@ -291,7 +296,9 @@ def copy_async(cta: Cta, shared: Array, source: Array, size: int, given: Array |
                 rows[part, :length] = cta.load(1, source, int(length), size, part)[part]
     wrong = mask & cta.active & ((shared & np.uint64(size - 1)) != 0)
     if wrong.any():
-        raise EmulatorError(f"cp.async in lane {int(np.argmax(wrong))}: the shared address is not a multiple of {size} bytes.")
+        raise EmulatorError(
+            f"cp.async in lane {int(np.argmax(wrong))}: the shared address is not a multiple of {size} bytes."
+        )
     cta.start_copy(shared, rows, mask & cta.active)
 
 
@@ -305,20 +312,31 @@ def _cp_async(call: Instruction, match: Match[str], attributes: str) -> Handler:
     return run
 
 
-def _cp_commit(cta: Cta, args: list[Any]) -> tuple[()]:
-    cta.commit_copies()
-    return ()
+# Groups are kept per warp, so a warp must commit and wait as a whole.
+def commit_copies(cta: Cta) -> None:
+    cta.commit_copies(cta.active_warps("cp.async.commit_group"))
+
+
+def wait_copies(cta: Cta, pending: int) -> None:
+    cta.finish_copies(pending, cta.active_warps("cp.async.wait_group"))
+
+
+def wait_all_copies(cta: Cta) -> None:
+    commit_copies(cta)
+    wait_copies(cta, 0)
 
 
 def _cp_wait(cta: Cta, args: list[Any]) -> tuple[()]:
-    cta.finish_copies(cta.uniform(args[0], "The count of cp.async.wait.group"))
+    wait_copies(cta, cta.uniform(args[0], "The count of cp.async.wait.group"))
     return ()
 
 
-def _cp_wait_all(cta: Cta, args: list[Any]) -> tuple[()]:
-    cta.commit_copies()
-    cta.finish_copies(0)
-    return ()
+def _effect(function: Callable[[Cta], None]) -> Factory:
+    def handler(cta: Cta, args: list[Any]) -> tuple[()]:
+        function(cta)
+        return ()
+
+    return _simple(handler)
 
 
 _N = r"llvm\.nvvm\."
@@ -333,16 +351,18 @@ INTRINSICS: dict[str, Factory] = {
     _N + r"activemask": _simple(lambda cta, args: ballot(cta, np.ones(cta.lanes, bool))),
     _N + r"elect\.sync": _simple(_elect),
     _N + r"(ex2|lg2|rsqrt|sqrt|rcp|tanh|sin|cos)\.approx\.(ftz\.)?f(?:32)?": _approx,
+    _N + r"(sqrt|rcp)\.rn\.(ftz\.)?f": _approx,
+    _N + r"fma\.rn\.(?:f|f16|bf16|f16x2|bf16x2)": values(numerics.fma),
     _N + r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3": _ldmatrix,
     _N + r"stmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.b16\.p3": _stmatrix,
     _N + r"mma\.m16n8k(\d+)\.row\.col\.(f32\.f32|f16\.f16|bf16|tf32|s8|u8)": _mma,
     _N + r"fence\.proxy\.async.*": _simple(proxy_fence),
     _N + r"(?:membar\..*|fence\.(?:acq_rel|sc|mbarrier).*|wgmma\.fence\.sync\.aligned|griddepcontrol\..*)": nothing,
     _N + r"(?:setmaxnreg\..*|prefetch.*)": nothing,
-    _N + r"wgmma\.commit_group\.sync\.aligned": _simple(wgmma_commit),
+    _N + r"wgmma\.commit_group\.sync\.aligned": _effect(wgmma_commit),
     _N + r"wgmma\.wait_group\.sync\.aligned": _simple(_wgmma_wait),
     _N + r"cp\.async\.c[ag]\.shared\.global\.(4|8|16)(?:\.s)?": _cp_async,
-    _N + r"cp\.async\.commit\.group": _simple(_cp_commit),
+    _N + r"cp\.async\.commit\.group": _effect(commit_copies),
     _N + r"cp\.async\.wait\.group": _simple(_cp_wait),
-    _N + r"cp\.async\.wait\.all": _simple(_cp_wait_all),
+    _N + r"cp\.async\.wait\.all": _effect(wait_all_copies),
 }

@@ -4,8 +4,9 @@ change the meaning are skipped; anything else that is not understood is an Emula
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -89,6 +90,7 @@ class Function:
     name: str
     params: list[tuple[Type, str]]
     blocks: dict[str, Block]
+    is_amd: bool
     attributes: str = ""
 
 
@@ -199,10 +201,11 @@ class Cursor:
             return self._sequence(token)
         if token == "{":
             return self._struct(packed=False)
-        simple = {"void": VoidType(), "metadata": MetadataType()}.get(token)
-        if simple is None:
-            raise EmulatorError(f"The type '{token}' is not supported by the emulator.")
-        return simple
+        if token == "void":
+            return VoidType()
+        if token == "metadata":
+            return MetadataType()
+        raise EmulatorError(f"The type '{token}' is not supported by the emulator.")
 
     def _sequence(self, opening: str) -> Type:
         count = int(self.take())
@@ -569,7 +572,8 @@ def _unescape(text: str) -> str:
 
 BINARY = frozenset("add sub mul udiv sdiv urem srem shl lshr ashr and or xor fadd fsub fmul fdiv frem".split())
 CASTS = frozenset(
-    "trunc zext sext fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint ptrtoaddr inttoptr bitcast addrspacecast".split()
+    "trunc zext sext fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint ptrtoaddr inttoptr bitcast "
+    "addrspacecast".split()
 )
 _PARSERS: dict[str, Callable[[Cursor], tuple[Type, list[Operand], dict[str, Any]]]] = {
     **dict.fromkeys(BINARY, _parse_binary),
@@ -700,7 +704,7 @@ def _parse_define(line: str, lines: _Lines, module: Module) -> None:
     attributes = " ".join(c.tokens[c.at :])
     blocks = _parse_body(lines, first=str(sum(1 for _, p in params if p.isdigit())))
     if "ptx_kernel" in words or "amdgpu_kernel" in words:
-        module.kernels[name] = Function(name, params, blocks, attributes)
+        module.kernels[name] = Function(name, params, blocks, "amdgpu_kernel" in words, attributes)
 
 
 def _parse_params(c: Cursor) -> list[tuple[Type, str]]:

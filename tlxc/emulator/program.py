@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,7 +31,9 @@ class _Compiler:
         self.registers: list[LaneValue | None] = []
         self.names: dict[str, int] = {}
         self.constants: dict[Any, int] = {}
-        self.program = Program(function.name, lanes, warp_size, self.registers, [], shared_base=_shared_base(warp_size))
+        self.program = Program(
+            function.name, lanes, warp_size, self.registers, [], shared_base=0 if function.is_amd else SHARED_BASE
+        )
         self._place_globals(module)
         for type_, name in function.params:
             self.program.params.append((self._name(name), lane_type(type_).dtype))
@@ -65,7 +68,9 @@ class _Compiler:
 
     def _address(self, name: str) -> int:
         if name not in self.addresses:
-            raise EmulatorError(f"The global variable @{name} has no contents; internal ones with a value are supported.")
+            raise EmulatorError(
+                f"The global variable @{name} has no contents; internal ones with a value are supported."
+            )
         return self.addresses[name]
 
     # -- operands
@@ -176,10 +181,6 @@ class _Compiler:
         return Edge(self.index[target], moves)
 
 
-def _shared_base(warp_size: int) -> int:
-    return SHARED_BASE if warp_size == 32 else 0
-
-
 def _constant_key(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_constant_key(v) for v in value)
@@ -200,7 +201,11 @@ def _escaping_names(order: list[Block]) -> set[str | None]:
     escaping: set[str | None] = set()
     for block in order:
         for instruction in block.instructions:
-            readers = instruction.detail["blocks"] if instruction.opcode == "phi" else [block.name] * len(instruction.operands)
+            readers = (
+                instruction.detail["blocks"]
+                if instruction.opcode == "phi"
+                else [block.name] * len(instruction.operands)
+            )
             for operand, reader in zip(instruction.operands, readers):
                 if operand.kind == "local" and home.get(operand.value) != reader:
                     escaping.add(operand.value)

@@ -1,195 +1,35 @@
-"""Inline PTX: straight-line code with scopes, predicates and typed registers, compiled once per call site.
-
-Registers are untyped bits, held as (lanes,) arrays of uint16, uint32 or uint64 (bool for predicates); each operand is
-viewed in the type its opcode names. An instruction with a guard acts on the lanes whose predicate holds and leaves
-destinations alone elsewhere.
-"""
+"""Inline PTX: straight-line code with scopes, predicates and typed registers, compiled once per call site."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any, Callable, Union
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.machine import Cta
 from tlxc.emulator.parse import Instruction
-from tlxc.emulator.values import BF16, Array, StructType, Type, VoidType, element_type, from_bytes, raw_bytes, size_of
-
-_UNSIGNED = {8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32), 64: np.dtype(np.uint64)}
-_SIGNED = {8: np.dtype(np.int8), 16: np.dtype(np.int16), 32: np.dtype(np.int32), 64: np.dtype(np.int64)}
-_FLOATS = {
-    "f16": np.dtype(np.float16),
-    "bf16": BF16,
-    "f32": np.dtype(np.float32),
-    "tf32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-}
-_PAIRS = {"f16x2": np.dtype(np.float16), "bf16x2": BF16}
-_BITS = {"f16": 16, "bf16": 16, "f32": 32, "tf32": 32, "f64": 64, "f16x2": 32, "bf16x2": 32, "e4m3x2": 16, "e5m2x2": 16}
-
-
-def is_type(name: str) -> bool:
-    return name == "pred" or name in _BITS or bool(re.fullmatch(r"[bus](8|16|32|64)", name))
-
-
-def type_bits(name: str) -> int:
-    """Width of a PTX type, 1 for `pred`."""
-    return 1 if name == "pred" else _BITS[name] if name in _BITS else int(name[1:])
-
-
-def type_dtype(name: str) -> np.dtype[Any]:
-    """How values of a scalar PTX type are computed with (`b` and `u` unsigned, packed pairs as their 32 bits)."""
-    if name == "pred":
-        return np.dtype(bool)
-    if name in _FLOATS:
-        return _FLOATS[name]
-    return (_SIGNED if name[0] == "s" else _UNSIGNED)[type_bits(name)]
-
-
-def container(bits: int) -> np.dtype[Any]:
-    """The dtype of a register of that width; 8-bit values live in 16-bit registers."""
-    return np.dtype(bool) if bits == 1 else _UNSIGNED[max(16, bits)]
-
-
-# -- operands
-@dataclass(frozen=True)
-class Register:
-    index: int
-
-
-@dataclass(frozen=True)
-class Immediate:
-    """`is_float` says that `value` is a float number, not bits."""
-
-    value: int | float
-    is_float: bool = False
-
-
-@dataclass(frozen=True)
-class Special:
-    name: str
-
-
-@dataclass(frozen=True)
-class Address:
-    base: Any
-    offset: int
-
-
-@dataclass(frozen=True)
-class Vector:
-    parts: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Sink:
-    """`_`: a result nobody wants."""
-
-
-PtxOperand = Union[Register, Immediate, Special, Address, Vector, Sink]
-
-
-@dataclass
-class Frame:
-    """One execution of an asm block: its registers, and the lanes that execute the current instruction."""
-
-    cta: Cta
-    registers: list[Array]
-    mask: Array
-
-    def read(self, operand: Any, type_name: str) -> Array:
-        """The operand's value over all lanes in the dtype of a PTX type."""
-        dtype = type_dtype(type_name)
-        if isinstance(operand, Register):
-            value = self.registers[operand.index]
-            if value.dtype == dtype:
-                return value
-            bits = type_bits(type_name)
-            if bits == 1 or value.dtype == bool:
-                raise EmulatorError(f"A register of {value.dtype} is used where PTX needs .{type_name}.")
-            if 8 * value.dtype.itemsize != bits:
-                value = value.astype(_UNSIGNED[bits])
-            return value.view(dtype)
-        if isinstance(operand, Immediate):
-            return self._immediate(operand, type_name, dtype)
-        if isinstance(operand, Special):
-            return self._special(operand.name).astype(_UNSIGNED[type_bits(type_name)]).view(dtype)
-        raise EmulatorError(f"A PTX operand of type .{type_name} is needed, found {operand}.")
-
-    def _immediate(self, operand: Immediate, type_name: str, dtype: np.dtype[Any]) -> Array:
-        lanes = self.cta.lanes
-        if operand.is_float:
-            return np.full(lanes, operand.value).astype(dtype if dtype.kind not in "ui" else np.float32).view(dtype)
-        if type_name == "pred":
-            return np.full(lanes, bool(operand.value))
-        bits = type_bits(type_name)
-        return np.full(lanes, int(operand.value) % (1 << bits), _UNSIGNED[bits]).view(dtype)
-
-    def _special(self, name: str) -> Array:
-        from tlxc.emulator.nvptx import special_register
-
-        read = special_register(name)
-        if read is None:
-            raise EmulatorError(f"The PTX special register %{name} is not known to the emulator.")
-        return read(self.cta)
-
-    def write(self, operand: Any, value: Array) -> None:
-        """Bits of `value`, zero- or sign-extended by its dtype to the register; only on the lanes of the guard."""
-        if isinstance(operand, Sink):
-            return
-        if not isinstance(operand, Register):
-            raise EmulatorError(f"A PTX result needs a register, found {operand}.")
-        old = self.registers[operand.index]
-        if old.dtype != bool:
-            if value.dtype.kind not in "ui":
-                value = np.ascontiguousarray(value).view(_UNSIGNED[8 * value.dtype.itemsize])
-            value = value.astype(old.dtype)
-        elif value.dtype != bool:
-            raise EmulatorError("A PTX value that is no predicate is written to a predicate register.")
-        self.registers[operand.index] = np.where(self.mask, value, old)
-
-    def addresses(self, operand: Any) -> Array:
-        """Addresses over all lanes of `[register+offset]`; 32-bit registers hold shared addresses."""
-        if not isinstance(operand, Address):
-            raise EmulatorError(f"A PTX address is needed, found {operand}.")
-        if isinstance(operand.base, Immediate):
-            base = np.full(self.cta.lanes, operand.base.value, np.uint64)
-        else:
-            base = self.registers[operand.base.index].astype(np.uint64)
-        return base + np.uint64(operand.offset % (1 << 64))
-
-
-@dataclass
-class PtxInstruction:
-    """`opcode` is the first word, `modifiers` the others; `types` are the modifiers that are types."""
-
-    opcode: str
-    modifiers: tuple[str, ...]
-    operands: list[Any]
-    text: str
-    guard: tuple[int, bool] | None
-    types: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.types = tuple(m for m in self.modifiers if is_type(m))
-
-    @property
-    def type(self) -> str:
-        if not self.types:
-            raise EmulatorError(f"The PTX instruction '{self.text}' names no type the emulator knows.")
-        return self.types[-1]
-
-    def has(self, modifier: str) -> bool:
-        return modifier in self.modifiers
-
-    def unknown(self, what: str) -> EmulatorError:
-        return EmulatorError(f"PTX '{self.text}': {what}.")
-
-
-Action = Callable[[Frame], None]
+from tlxc.emulator.ptx_opcodes import compile_opcode
+from tlxc.emulator.ptx_operands import (
+    UNSIGNED,
+    Action,
+    Address,
+    Frame,
+    Immediate,
+    PtxInstruction,
+    PtxOperand,
+    Register,
+    Sink,
+    Special,
+    Vector,
+    container,
+    is_type,
+    type_bits,
+)
+from tlxc.emulator.values import Array, StructType, Type, VoidType, element_type, from_bytes, raw_bytes, size_of
 
 
 # -- parsing
@@ -202,7 +42,7 @@ class _Assembler:
         self.code: list[PtxInstruction] = []
 
     def assemble(self, text: str) -> None:
-        text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S).replace("$$", "%%dollar")
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
         for statement in self._statements(text):
             if statement == "{":
                 self.scopes.append({})
@@ -346,14 +186,12 @@ def _register_bits(type_: Type) -> int:
 
 def compile_assembly(call: Instruction) -> Callable[[Cta, list[Any]], Any]:
     """The handler of one `call asm`."""
-    from tlxc.emulator.ptx_opcodes import compile_opcode
-
     constraints = _parse_constraints(call.detail["constraints"])
     results, arguments = _result_types(call.type), [o.type for o in call.operands]
     if constraints.outputs != len(results) or constraints.inputs != len(arguments):
         raise EmulatorError(
-            f"The asm constraints declare {constraints.outputs} results and {constraints.inputs} arguments, the call has "
-            f"{len(results)} and {len(arguments)}."
+            f"The asm constraints declare {constraints.outputs} results and {constraints.inputs} arguments, the call "
+            f"has {len(results)} and {len(arguments)}."
         )
     assembler = _Assembler([_register_bits(t) for t in [*results, *arguments]])
     assembler.assemble(call.detail["asm"])
@@ -377,7 +215,7 @@ def compile_assembly(call: Instruction) -> Callable[[Cta, list[Any]], Any]:
 def _execute(frame: Frame, actions: list[tuple[PtxInstruction, Action]]) -> None:
     everyone = frame.cta.active
     for instruction, action in actions:
-        frame.mask = everyone
+        frame.mask, frame.guarded = everyone, instruction.guard is not None
         if instruction.guard is not None:
             index, negated = instruction.guard
             predicate = frame.registers[index]
@@ -398,7 +236,7 @@ def _to_register(value: Array, bits: int) -> Array:
     if bits == 1:
         return value
     data = raw_bytes(value)
-    unsigned = data.view(_UNSIGNED[8 * data.shape[1]])[:, 0]
+    unsigned = data.view(UNSIGNED[8 * data.shape[1]])[:, 0]
     return unsigned.astype(container(bits), copy=False)
 
 

@@ -20,9 +20,24 @@ Array = np.ndarray[Any, Any]
 LaneValue = Union[Array, "tuple[LaneValue, ...]"]
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-_UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
-_SIGNED = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
-FLOATS = {"half": np.dtype(np.float16), "bfloat": BF16, "float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+_UNSIGNED: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.uint16),
+    4: np.dtype(np.uint32),
+    8: np.dtype(np.uint64),
+}
+_SIGNED: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.int8),
+    2: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    8: np.dtype(np.int64),
+}
+FLOATS: dict[str, np.dtype[Any]] = {
+    "half": np.dtype(np.float16),
+    "bfloat": BF16,
+    "float": np.dtype(np.float32),
+    "double": np.dtype(np.float64),
+}
 
 
 @dataclass(frozen=True)

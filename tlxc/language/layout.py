@@ -21,9 +21,9 @@ class layout:
     """A register layout in Shape:Stride form: `layout(shape=(thread, value), stride=(thread, value))`.
 
     Each of the four entries is a flat tuple of ints; a mode (extent, stride) steps through the row-major flattened
-    tile. Thread modes count threads, first mode fastest, lanes before warps; value modes count the registers of a
+    tile.  Thread modes count threads, first mode fastest, lanes before warps; value modes count the registers of a
     thread.  A stride of 0 replicates.  The thread extents multiply to lanes x warps of the task, and every element is
-    reached. Odd extents exist among the value modes only.  Equal and hashed by the four tuples, so it may be a
+    reached.  Odd extents exist among the value modes only.  Equal and hashed by the four tuples, so it may be a
     constexpr argument.
 
     Example, one row of a (128, 64) tile per thread of 4 warps: `layout(shape=((128,), (64,)), stride=((64,), (1,)))`.

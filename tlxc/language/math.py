@@ -204,7 +204,7 @@ def cast(x: Any, dtype: DType) -> tensor:
 
     dtypes: any of bool, integers, f16, bf16, f32 to any other.  To a narrower float and from integers to floats: round
     to nearest even.  Float to integer: toward zero, saturating, NaN gives 0.  To bool: x != 0.  Between integers:
-    wraps. A literal must be exact in an integer dtype and in range of a float one.
+    wraps.  A literal must be exact in an integer dtype and in range of a float one.
     Targets: all.  Errors: pointers; a literal out of range.
     Instruction: `cvt` (PTX ISA, "cvt"); LLVM `fptrunc fpext sitofp uitofp trunc sext zext llvm.fptosi.sat` (LangRef).
     """
@@ -365,6 +365,7 @@ def rsqrt(x: Any) -> tensor:
 
     dtypes: f32; f16 and bf16 are computed in f32 and rounded back.  Relative error at most 2**-22.9 in f32 (PTX ISA,
     "rsqrt"), 1 ulp on AMD.  rsqrt(0) = inf, rsqrt(inf) = 0, NaN below 0.
+    A subnormal x counts as 0 on AMD.
     Targets: all.  Errors: integers (fix: `.to(tl.float32)`).
     Instruction: `rsqrt.approx.f32`, `v_rsq_f32`.
     """

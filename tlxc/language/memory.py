@@ -14,6 +14,7 @@ from tlxc.ir.ops.memory import EVICTION
 from tlxc.ir.types import DType, Pointer, int1, int32, int64, like
 
 from . import promotion
+from .annotation import Declared, aligned
 from .core import as_tensor, builder, builtin, check_dtype, constant, convert, describe, elementwise, tensor
 from .promotion import is_literal
 from .shape import broadcast_all, fit_shape
@@ -24,20 +25,23 @@ _CACHE = {"load": ("", ".ca", ".cg", ".cs"), "store": ("", ".wb", ".cg", ".cs", 
 
 
 @builtin
-def ptr(dtype: DType) -> Pointer:
+def ptr(dtype: DType, align: int | None = None) -> Pointer | Declared:
     """The type of a pointer to elements of `dtype` in global memory, for annotations: `x: tl.ptr(tl.float16)`.
 
-    Any dtype; addresses are 64 bit and aligned to the element at least.  Targets: all.
+    Any dtype; addresses are 64 bit and aligned to the element at least.  `align`: the address is a multiple of so many
+    bytes, which a launch checks and code compiled ahead of time requires.  Targets: all.
+    Errors: an alignment that is no power of two or less than the element's size.
     """
-    return Pointer(check_dtype(dtype, "the element type of a pointer"))
+    pointer = Pointer(check_dtype(dtype, "the element type of a pointer"))
+    return pointer if align is None else aligned(pointer, align)
 
 
 # ------------------------------------------------------------------------------------------------ pointer arithmetic
 def pointer_operator(symbol: str, a: Any, b: Any) -> tensor:
     """`ptr + n`, `n + ptr`, `ptr - n`: the address n elements on or back.  No other operator takes a pointer.
 
-    n: an integer scalar, tile or literal; shapes broadcast.  uint32 counts in 64 bits, int8, int16, uint8 and uint16 in
-    32.
+    n: an integer scalar, tile or literal; shapes broadcast.  Offsets narrower than 32 bits become int32, uint32 and uint64
+    become int64.
     """
     pointers = [isinstance(x, tensor) and isinstance(x.dtype, Pointer) for x in (a, b)]
     if symbol not in ("+", "-") or all(pointers) or symbol == "-" and pointers[1]:

@@ -21,6 +21,7 @@ from tlxc.ir.types import (
     uint64,
 )
 
+from .annotation import divisible
 from .core import builtin, constexpr, describe, literal_int, tensor
 from .math import abs, cast, cdiv, exp, exp2, log, log2, maximum, minimum, rsqrt, sqrt, where
 from .memory import atomic_add, load, ptr, store
@@ -130,9 +131,9 @@ def static_print(*values: Any) -> None:
 
 
 __all__ = [
-    "abs", "arange", "atomic_add", "bfloat16", "broadcast", "broadcast_to", "cast", "cdiv", "constexpr", "dot", "exp",
+    "abs", "arange", "atomic_add", "bfloat16", "broadcast", "broadcast_to", "cast", "cdiv", "constexpr", "divisible", "dot", "exp",
     "exp2", "expand_dims", "float16", "float32", "full", "int1", "int16", "int32", "int64", "int8", "join", "load",
-    "log", "log2", "max", "maximum", "min", "minimum", "num_programs", "permute", "pointer_type", "program_id", "ptr", "range",
-    "reshape", "rsqrt", "split", "sqrt", "static_assert", "static_print", "static_range", "store", "sum", "tensor",
+    "log", "log2", "max", "maximum", "min", "minimum", "num_programs", "permute", "pointer_type", "program_id", "ptr",
+    "range", "reshape", "rsqrt", "split", "sqrt", "static_assert", "static_print", "static_range", "store", "sum", "tensor",
     "trans", "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -1,10 +1,10 @@
 """64-bit addresses: splits every offset into a uniform and a lane part and computes each wide enough.
 
-Invariant after the pass: an `addptr` on a tile adds a lane part to a splat scalar pointer wherever its pointer and offset
-decompose; the scalar pointer takes the uniform part as i64, widened from its first sum or product on; a lane part is i32
-only where ranges prove every step exact.  Pointer tiles that a loop moves by a uniform step are carried as one scalar
-pointer.  Decomposed are sums, differences, products, sign extensions, splats and relabelling of signed integers; anything
-else (quotients, remainders, minima, loads, carried integers) is a leaf and keeps its value.
+Invariant after the pass: an `addptr` on a tile adds a lane part to a splat scalar pointer wherever its pointer and
+offset decompose; the scalar pointer takes the uniform part as i64, widened from its first sum or product on; a lane
+part is i32 only where ranges prove every step exact.  Pointer tiles that a loop moves by a uniform step are carried as
+one scalar pointer.  Decomposed are sums, differences, products, sign extensions, splats and relabelling of integers;
+anything else (quotients, remainders, minima, loads, carried integers, unsigned ones) is a leaf and keeps its value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from tlxc.errors import Location
 from tlxc.ir.core import Module, Op, Region, Value
-from tlxc.ir.types import Pointer, Scalar, Tensor, Type, element_of, int32, int64, like, shape_of
+from tlxc.ir.types import Pointer, Scalar, Tensor, Type, element_of, int32, int64, shape_of
 from tlxc.targets import Target
 
 from .axis import AxisInfo, Range, analyse, unknown
@@ -33,8 +33,8 @@ _RELABEL = ("expand_dims", "broadcast", "reshape", "permute")
 class Term:
     """An integer expression of exact numbers.
 
-    `origin` is a value of the module that stands for it, `exact` says that it holds the exact number; `narrow` says that
-    every step fits i32.  Leaves are always exact.
+    `origin` is a value of the module that stands for it, `exact` says that it holds the exact number; `narrow` says
+    that every step fits i32.  Leaves are always exact.
     """
 
     kind: str
@@ -169,7 +169,9 @@ class _Widening:
             return Split(_sum(op.kind, a.uniform, b.uniform), _sum(op.kind, a.lane, b.lane, pure))
         if op.kind in _RELABEL:
             s = self.split(op.inputs[0])
-            return Split(s.uniform, None if s.lane is None else _relabelled(s.lane, op, v if s.uniform is None else None))
+            return Split(
+                s.uniform, None if s.lane is None else _relabelled(s.lane, op, v if s.uniform is None else None)
+            )
         if _is_sign_extension(v):
             return self.split(op.inputs[0])
         return Split(None, self.leaf(v))
@@ -201,7 +203,7 @@ class _Widening:
 
     # -- emission
     def op(self, kind: str, operands: list[Value], type: Type, interval: Range | None = None, **attrs: Any) -> Value:
-        made = Op(kind, operands, (type,), attrs, None, self.loc)
+        made = Op(kind, list(operands), (type,), attrs, None, self.loc)
         self.out.append(made)
         if interval is not None and _inside(interval):
             self.info.facts[made.result] = unknown(made.result)._replace(range=interval)
@@ -361,9 +363,15 @@ def _task_uniform(t: Type) -> bool:
 
 def _is_sign_extension(v: Value) -> bool:
     op = v.op
-    return op is not None and op.kind == "cast" and element_of(v.type) == int64 and element_of(op.inputs[0].type) in (
-        int32,
-        int64,
+    return (
+        op is not None
+        and op.kind == "cast"
+        and element_of(v.type) == int64
+        and element_of(op.inputs[0].type)
+        in (
+            int32,
+            int64,
+        )
     )
 
 

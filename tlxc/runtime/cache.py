@@ -71,7 +71,7 @@ def stable_text(value: Any) -> str | None:
     if hasattr(value, "__tlxc_source__") or hasattr(value, "__code__"):
         from tlxc.frontend.source import Source
 
-        return f"function:{getattr(value, '__tlxc_source__', None) or Source.of(value)}"
+        return f"function:{Source.of(value).digest()}"
     return None
 
 

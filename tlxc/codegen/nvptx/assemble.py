@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,12 +165,25 @@ def _ask_version(path: str) -> str:
     return match[1]
 
 
+_chosen: ContextVar[Assembler | None] = ContextVar("tlxc_assembler", default=None)
+
+
+@contextmanager
+def assembling_with(assembler: Assembler | None) -> Iterator[None]:
+    """Compilations inside use this assembler: whoever knows the driver has chosen it.  None leaves the search order."""
+    token = _chosen.set(assembler)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
 def assemble(ptx: str, arch: str, assembler: Assembler | None = None) -> Assembled:
     """Assembles one kernel for `arch` (the suffixed name, as in sm_90a) at -O3.
 
     Raises `AssemblerError` where the assembler is missing, refuses the PTX or takes longer than `TIMEOUT_S`.
     """
-    assembler = assembler or find_ptxas()
+    assembler = assembler or _chosen.get() or find_ptxas()
     with tempfile.TemporaryDirectory(prefix="tlxc-") as folder:
         source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx, encoding="utf-8")

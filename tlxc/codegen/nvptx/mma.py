@@ -130,8 +130,7 @@ def wgmma(low: Lowering, op: Op) -> None:
     desc_a = _descriptor(low, a, left, left.offset(64, 0) if groups > 1 else 0)
     desc_b = _descriptor(low, b, right, 0)
     where = register_of(layout_of(op.result))
-    acc = list(low.get(c))
-    w.call("void", "llvm.nvvm.wgmma.fence.sync.aligned", [], _CONVERGENT)
+    acc = _through(low, "wgmma.fence.sync.aligned;", low.get(c))
     for row in range(0, m, 64 * groups):
         regs = [where[row + 8 * (j >> 1 & 1), (j & 1) + 8 * (j >> 2)] for j in range(n // 2)]
         steps = [(left.offset(row, k0) >> 4, right.offset(0, k0) >> 4) for k0 in range(0, k, STEP_K)]
@@ -140,7 +139,7 @@ def wgmma(low: Lowering, op: Op) -> None:
         for r, x in zip(regs, out):
             acc[r] = x
     w.call("void", "llvm.nvvm.wgmma.commit_group.sync.aligned", [], _CONVERGENT)
-    low.set(op.result, _wait(low, acc))
+    low.set(op.result, _through(low, "wgmma.wait_group.sync.aligned 0;", acc))
 
 
 def _issue(
@@ -162,11 +161,11 @@ def _issue(
     return [low.w.assign(f"extractvalue {struct} {out}, {i}") for i in range(count)]
 
 
-def _wait(low: Lowering, acc: list[str]) -> list[str]:
-    """Waits for all groups; the accumulators go through it, so that no use can rise above it."""
+def _through(low: Lowering, text: str, acc: list[str]) -> list[str]:
+    """An instruction that orders the accumulators: they go through it, so none is written below the fence or read above
+    the wait."""
     count = len(acc)
     struct = f"{{ {', '.join(['float'] * count)} }}"
     constraints = ",".join(["=f"] * count + [str(i) for i in range(count)]) + ",~{memory}"
-    args = [("float", x) for x in acc]
-    out = low.w.asm(struct, "wgmma.wait_group.sync.aligned 0;", constraints, args)
+    out = low.w.asm(struct, text, constraints, [("float", x) for x in acc])
     return [low.w.assign(f"extractvalue {struct} {out}, {i}") for i in range(count)]

@@ -16,7 +16,7 @@ from tlxc.ir import layout as algebra
 from tlxc.ir.core import Module, Op, Region, Value, replace_uses
 from tlxc.ir.f2 import Solver, intersect
 from tlxc.ir.layout import Layout, make
-from tlxc.ir.types import Scalar, Tensor, element_of, int1, int32, shape_of
+from tlxc.ir.types import DType, Scalar, Tensor, Type, element_of, int1, int32
 
 Canon = Callable[[Layout], Layout]
 
@@ -104,7 +104,7 @@ def _step(
         made = v.op
         if made is None or made.kind != "reduce" or made.attrs["combine"] != "sum" or len(readers[v]) > 1:
             return None
-        if not all(x in readers for x in made.inputs) or not _inside(made, readers):
+        if not _inside(made, readers):
             return None
         reduces[made] = None
     return op.result
@@ -155,12 +155,23 @@ def partial_layout(a: Layout, axis: int) -> Layout:
 def finish_after_loops(module: Module, sums: list[DeferredSum], canon: Canon) -> None:
     """Rewrites typed IR so that the loops carry partial results.  A slot whose values did not end in one layout, or
     whose axes lie inside threads anyway, keeps its complete sums."""
+    if not sums:
+        return
+    blocks = _blocks(module.body, {})
     for s in sums:
-        layouts = {partial_layout(_layout(r.inputs[0]), r.attrs["axis"]).key for r in s.reduces}
+        layouts = {partial_layout(_layout(r.inputs[0]), r.attrs["axis"]).key: None for r in s.reduces}
         kept = {_layout(v).key for v in s.values}
-        layout = canon(layouts.pop())
-        if not layouts and len(kept) == 1 and layout.shape[-1] > 1 and _no_conversion(s):
-            _rewrite(module, s, layout, canon)
+        layout = canon(next(iter(layouts)))
+        if len(layouts) == len(kept) == 1 and layout.shape[-1] > 1:
+            _Rewrite(module, s, layout, canon, blocks).run()
+
+
+def _blocks(region: Region, out: dict[Op, Region]) -> dict[Op, Region]:
+    for op in region.ops:
+        out[op] = region
+        for r in op.regions:
+            _blocks(r, out)
+    return out
 
 
 def _layout(v: Value) -> Layout:
@@ -168,108 +179,91 @@ def _layout(v: Value) -> Layout:
     return v.type.layout
 
 
-def _no_conversion(s: DeferredSum) -> bool:
-    values = set(s.values)
-    read = [v for r in s.loop.regions for op in r.walk() if op.kind == "convert_layout" for v in op.inputs]
-    return not any(v in values for v in read)
+class _Rewrite:
+    """One slot.  `partial` is the type of its unfinished values; new ops are made at the loop or inside it."""
+
+    def __init__(self, module: Module, s: DeferredSum, layout: Layout, canon: Canon, blocks: dict[Op, Region]) -> None:
+        self.module, self.sum, self.layout, self.canon, self.blocks = module, s, layout, canon, blocks
+        self.carried = s.loop.results[s.index]
+        element = element_of(self.carried.type)
+        assert isinstance(element, DType)
+        self.element, self.partial = element, Tensor(layout.shape, element, layout)
+        self.made: list[Op] = []
+
+    def run(self) -> None:
+        loop, values = self.sum.loop, set(self.sum.values)
+        position = self.sum.index + (3 if loop.kind == "for" else 0)
+        start = loop.operands[position]
+        assert start is not None
+        loop.operands[position] = self._initial(start)
+        self._place(loop)
+        for op in self.sum.reduces:
+            op.kind, op.attrs = "partial_reduce", {**op.attrs, "level": "thread"}
+        for op in [v.op for v in self.sum.values if v.op is not None and v.op.kind == "mul"]:
+            op.operands = [v if v in values or v is None else self._spread(v) for v in op.operands]
+            self._place(op)
+        complete = self.carried.type
+        for v in (*self.sum.values, self.carried):
+            v.type = self.partial
+        self._finish(complete)
+
+    def _finish(self, complete: Type) -> None:
+        """The sum over lanes and warps, after the loop."""
+        loop, last = self.sum.loop, len(self.layout.shape) - 1
+        finished = Op("reduce", (), (complete,), {"axis": last, "combine": "sum"}, loc=self.sum.reduces[0].loc)
+        finished.result.name = self.carried.name
+        replace_uses(self.module.body, {self.carried: finished.result})
+        finished.operands = [self.carried]
+        region = self.blocks[loop]
+        self.blocks[finished] = region
+        region.ops.insert(region.ops.index(loop) + 1, finished)
+
+    def _op(self, kind: str, *operands: Value, type: Type, **attrs: object) -> Value:
+        self.made.append(Op(kind, operands, (type,), attrs, loc=self.sum.loop.loc))
+        return self.made[-1].result
+
+    def _place(self, anchor: Op) -> None:
+        """Puts what was made in front of `anchor`."""
+        region = self.blocks[anchor]
+        at = region.ops.index(anchor)
+        region.ops[at:at] = self.made
+        self.made = []
+
+    def _tile(self, element: DType) -> Tensor:
+        return Tensor(self.layout.shape, element, self.layout)
+
+    def _spread(self, v: Value) -> Value:
+        """A complete value, repeated along the axis of partial results."""
+        shape = (*self.layout.shape[:-1], 1)
+        thin = Tensor(shape, self.element, self.canon(algebra.collapse(self.layout, shape)))
+        return self._op("broadcast", self._op("expand_dims", v, type=thin, axis=len(shape) - 1), type=self.partial)
+
+    def _initial(self, start: Value) -> Value:
+        """Zeros; an initial value that is not zero goes to the first partial result, where scales reach it too."""
+        zero = self._op("constant", type=Scalar(self.element), value=0.0 if self.element.is_float else 0)
+        zeros = self._op("splat", zero, type=self.partial)
+        return (
+            zeros
+            if _is_zero(start)
+            else self._op("select", self._first(), self._spread(start), zeros, type=self.partial)
+        )
+
+    def _first(self) -> Value:
+        """True in the first partial result of each element."""
+        rank, count = len(self.layout.shape), self.layout.shape[-1]
+        layouts = [algebra.collapse(self.layout, (*(1 for _ in range(rank - 1)), count))]
+        for _ in range(rank - 1):
+            layouts.append(algebra.squeeze(layouts[-1], 0))
+        line = self.canon(layouts.pop())
+        index = self._op("arange", type=Tensor((count,), int32, line), start=0, end=count)
+        for a in reversed(layouts):
+            index = self._op("expand_dims", index, type=Tensor(a.shape, int32, self.canon(a)), axis=0)
+        zero = self._op("splat", self._op("constant", type=Scalar(int32), value=0), type=self._tile(int32))
+        number = self._op("broadcast", index, type=self._tile(int32))
+        return self._op("cmp", number, zero, type=self._tile(int1), pred="eq")
 
 
-def _rewrite(module: Module, s: DeferredSum, layout: Layout, canon: Canon) -> None:
-    carried = s.loop.results[s.index]
-    element, complete = element_of(carried.type), carried.type
-    partial = Tensor(layout.shape, element, layout)
-    values = set(s.values)
-    position = s.index + (3 if s.loop.kind == "for" else 0)
-    start = s.loop.operands[position]
-    assert start is not None
-    before, after = _Inserter(module, s.loop), list[Op]()
-    s.loop.operands[position] = _initial(start, partial, before, canon)
-    before.flush()
-    for r in s.reduces:
-        r.kind, r.attrs = "partial_reduce", {**r.attrs, "level": "thread"}
-    products = [v.op for v in s.values if v.op is not None and v.op.kind == "mul"]
-    for op in products:
-        scale = _Inserter(module, op)
-        op.operands = [v if v in values or v is None else _spread(v, partial, scale, canon) for v in op.operands]
-        scale.flush()
-    for v in (*s.values, carried):
-        v.type = partial
-    reduce = Op("reduce", (), (complete,), {"axis": len(partial.shape) - 1, "combine": "sum"}, loc=s.reduces[0].loc)
-    reduce.result.name = carried.name
-    replace_uses(module.body, {carried: reduce.result})
-    reduce.operands = [carried]
-    after.append(reduce)
-    region = before.region
-    place = region.ops.index(s.loop) + 1
-    region.ops[place:place] = after
-
-
-class _Inserter:
-    """Collects ops that go in front of another op."""
-
-    def __init__(self, module: Module, anchor: Op) -> None:
-        self.anchor, self.made = anchor, list[Op]()
-        self.region = _region_of(module.body, anchor)
-
-    def op(self, kind: str, *operands: Value, type: Tensor | Scalar, **attrs: object) -> Value:
-        made = Op(kind, operands, (type,), attrs, loc=self.anchor.loc)
-        self.made.append(made)
-        return made.result
-
-    def flush(self) -> None:
-        place = self.region.ops.index(self.anchor)
-        self.region.ops[place:place] = self.made
-
-
-def _region_of(region: Region, op: Op) -> Region:
-    if op in region.ops:
-        return region
-    return next(r for o in region.ops for inner in o.regions for r in [_find(inner, op)] if r is not None)
-
-
-def _find(region: Region, op: Op) -> Region | None:
-    if op in region.ops:
-        return region
-    return next((r for o in region.ops for inner in o.regions if (r := _find(inner, op)) is not None), None)
-
-
-def _spread(v: Value, partial: Tensor, at: _Inserter, canon: Canon) -> Value:
-    """A complete value, repeated along the axis of partial results."""
-    assert partial.layout is not None
-    thin = (*partial.shape[:-1], 1)
-    column = Tensor(thin, element_of(v.type), canon(algebra.collapse(partial.layout, thin)))
-    expanded = at.op("expand_dims", v, type=column, axis=len(thin) - 1)
-    return at.op("broadcast", expanded, type=Tensor(partial.shape, column.element, partial.layout))
-
-
-def _initial(start: Value, partial: Tensor, at: _Inserter, canon: Canon) -> Value:
-    """Zeros; an initial value that is not zero goes to the first partial result, where scales reach it too."""
-    element = partial.element
-    dtype = Scalar(element)  # type: ignore[arg-type]
-    zeros = at.op("splat", at.op("constant", type=dtype, value=0.0 if element.is_float else 0), type=partial)  # type: ignore[union-attr]
-    made = start.op
-    if made is not None and made.kind == "splat":
-        scalar = made.inputs[0].op
-        if scalar is not None and scalar.kind == "constant" and scalar.attrs["value"] == 0:
-            return zeros
-    assert partial.layout is not None
-    count = partial.shape[-1]
-    line = partial.layout
-    for _ in partial.shape[:-1]:
-        line = algebra.slice_(line, 0)
-    index = at.op("arange", type=Tensor((count,), int32, canon(line)), start=0, end=count)
-    for axis in range(len(partial.shape) - 1):
-        shape = (*(1 for _ in range(axis + 1)), count)
-        layout = canon(algebra.collapse(partial.layout, (*(1 for _ in partial.shape[:-1]), count)))
-        for _ in range(len(partial.shape) - len(shape)):
-            layout = algebra.squeeze(layout, 0)
-        index = at.op("expand_dims", index, type=Tensor(shape, int32, canon(layout)), axis=0)
-    tile = Tensor(partial.shape, int32, partial.layout)
-    none = at.op("splat", at.op("constant", type=Scalar(int32), value=0), type=tile)
-    first = at.op(
-        "cmp", at.op("broadcast", index, type=tile), none, type=Tensor(partial.shape, int1, partial.layout), pred="eq"
-    )
-    return at.op("select", first, _spread(start, partial, at, canon), zeros, type=partial)
-
-
-__all__ = ["DeferredSum", "find_sums", "finish_after_loops", "partial_layout", "shape_of"]
+def _is_zero(v: Value) -> bool:
+    """Whether a tile is a splat of the constant 0."""
+    scalar = v.op.inputs[0].op if v.op is not None and v.op.kind == "splat" else None
+    return scalar is not None and scalar.kind == "constant" and scalar.attrs["value"] == 0

@@ -1,8 +1,8 @@
 """The search problem: nodes that need a layout, edges that may need a conversion, and what each choice costs.
 
 A *node* is what needs a layout of its own: an elementwise op that is not index arithmetic, a reduction (its label is
-the layout of its *input*), an access to global memory, a dot and each operand of it, a slot that a loop carries (initial
-value, argument, yield and result are one node), a result of an `if`, a pin.
+the layout of its *input*), an access to global memory, a dot and each operand of it, a slot that a loop carries
+(initial value, argument, yield and result are one node), a result of an `if`, a pin.
 
 Cheap values (`arange`, splats, index arithmetic and masks made of them) and relabelling ops (expand_dims, broadcast,
 permute, reshape, split, join) are no nodes: they are functions on the edge from a value to its consumer, so that each
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
+from operator import itemgetter
 from typing import NamedTuple
 
 from tlxc.errors import CompileError, InternalError
@@ -193,7 +194,25 @@ class Use:
         return self._forward[layout]
 
 
-Labels = dict[int, Layout]  # node id -> label
+Labels = list[Layout]  # by node id
+
+
+class Wire:
+    """All edges of one value; its cost depends on the labels of its definition and of its consumers."""
+
+    def __init__(self, g: Graph, value: Value) -> None:
+        self.g, self.value = g, value
+        ids = [g.of[value].id, *(u.node.id for u in g.uses[value])]
+        self._pick = itemgetter(*ids)
+        self._memo: dict[object, float] = {}
+
+    def cost(self, labels: Labels) -> float:
+        """Price of all conversions of the value."""
+        code = self._pick(labels)
+        found = self._memo.get(code)
+        if found is None:
+            found = self._memo[code] = self.g.value_cost(self.value, labels)
+        return found
 
 
 class Graph:
@@ -209,13 +228,13 @@ class Graph:
         self.cheap: set[Value] = set()
         self.partial = {v for s in sums for v in s.values}
         self.trips = {op: trip_count(s.loop) for s in sums for op in s.reduces}
-        self._memo: dict[Value, dict[tuple[Layout, ...], float]] = {}
         self.reduced = {
             (len(shape_of(op.inputs[0].type)), op.attrs["axis"]): None for op in module.walk() if op.kind == "reduce"
         }
         self._walk(module.body, 1.0)
         self._spread_pins()
         self._candidates()
+        self.wires = {v: Wire(self, v) for v, uses in self.uses.items() if uses}
 
     # -- construction
     def _node(self, kind: str, op: Op, tile: Value, weight: float, out: Sequence[Value] = ()) -> Node:
@@ -420,17 +439,6 @@ class Graph:
 
     def value_cost(self, v: Value, labels: Labels) -> float:
         """Price of all conversions of a value."""
-        uses = self.uses[v]
-        if not uses:
-            return 0.0
-        code = (labels[self.of[v].id], *[labels[u.node.id] for u in uses])
-        memo = self._memo.setdefault(v, {})
-        found = memo.get(code)
-        if found is None:
-            found = memo[code] = self._value_cost(v, labels)
-        return found
-
-    def _value_cost(self, v: Value, labels: Labels) -> float:
         n, elem = self.of[v], elem_bytes(v)
         have = n.result(labels[n.id])
         demands, detours = self.demands(v, labels)
@@ -440,7 +448,7 @@ class Graph:
         return total + sum(w * prices.conversion_price(have, want, elem) for want, w in demands.values())
 
     def total(self, labels: Labels) -> float:
-        return sum(n.price(labels[n.id]) for n in self.nodes) + sum(self.value_cost(v, labels) for v in self.uses)
+        return sum(n.price(labels[n.id]) for n in self.nodes) + sum(w.cost(labels) for w in self.wires.values())
 
 
 # ------------------------------------------------------------------------------------------------ facts of ops

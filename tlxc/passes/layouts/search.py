@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tlxc.ir.core import Value
 from tlxc.ir.layout import Layout
 
 from .graph import Graph, Labels, Node, Use
@@ -38,9 +37,8 @@ def _matching(m: Node, use: Use | None, want: Layout | None) -> Layout | None:
     return None
 
 
-def neighbours(g: Graph, n: Node, labels: Labels) -> Iterator[tuple[Node, Layout | None]]:
-    """(node, label with which its edge to `n` is free), for sources first, then consumers."""
-    label = labels[n.id]
+def neighbours(g: Graph, n: Node, label: Layout) -> Iterator[tuple[Node, Layout | None]]:
+    """(node, label with which its edge to `n`, labelled `label`, is free): sources first, then consumers."""
     for u in n.uses:
         m, want = g.of[u.value], u.need(label)
         # Several inputs slice to one result: any that matches.
@@ -60,7 +58,7 @@ def flood(g: Graph, fixed_only: bool = False) -> Labels:
     def weight(n: Node) -> tuple[float, int]:
         return -prod(n.shape) * n.weight, n.id
 
-    labels: Labels = {}
+    labels: dict[int, Layout] = {}
     anchors = sorted((n for n in g.nodes if n.fixed is not None or n.seeds), key=weight)
     if fixed_only:
         anchors.sort(key=lambda n: n.fixed is None)
@@ -73,13 +71,11 @@ def flood(g: Graph, fixed_only: bool = False) -> Labels:
         while done < len(work):
             n = work[done]
             done += 1
-            for m, a in neighbours(g, n, labels):
+            for m, a in neighbours(g, n, labels[n.id]):
                 if m.id not in labels and a is not None and a.key in m.cands:
                     labels[m.id] = m.cands[a.key]
                     work.append(m)
-    for n in g.nodes:
-        labels.setdefault(n.id, next(n.allowed()))
-    return labels
+    return [labels.get(n.id) or next(n.allowed()) for n in g.nodes]
 
 
 # ------------------------------------------------------------------------------------------------ local moves
@@ -87,7 +83,7 @@ class _Move:
     """A tentative relabelling; `delta` is its price so far, `best` the length and price of its best prefix."""
 
     def __init__(self, labels: Labels) -> None:
-        self.labels = dict(labels)
+        self.labels = list(labels)
         self.changed: list[int] = []
         self.delta = 0.0
         self.best = (0.0, 0)
@@ -99,8 +95,10 @@ class _Move:
         if len(self.changed) == 1 or delta <= self.best[0]:
             self.best = (delta, len(self.changed))
 
-    def outcome(self) -> Labels:
-        return {i: self.labels[i] for i in self.changed[: self.best[1]]}
+    def apply(self, labels: Labels) -> None:
+        """Takes over the best prefix."""
+        for i in self.changed[: self.best[1]]:
+            labels[i] = self.labels[i]
 
 
 class Search:
@@ -108,9 +106,9 @@ class Search:
 
     def __init__(self, g: Graph, labels: Labels) -> None:
         self.g, self.labels = g, labels
-        self.touched: dict[int, list[Value]] = {
-            n.id: list(dict.fromkeys([*n.out, *(u.value for u in n.uses)])) for n in g.nodes
-        }
+        self.touched = [
+            [g.wires[v] for v in dict.fromkeys([*n.out, *(u.value for u in n.uses)]) if v in g.wires] for n in g.nodes
+        ]
         self.failed: set[tuple[int, Layout]] = set()  # the same region, asked for again from another of its nodes
 
     def run(self) -> Labels:
@@ -135,14 +133,14 @@ class Search:
     def _can_gain(self, n: Node) -> bool:
         now = n.price(self.labels[n.id])
         dear = now > min(n.price(a) for a in n.cands.values())
-        return dear or any(self.g.value_cost(v, self.labels) for v in self.touched[n.id])
+        return dear or any(w.cost(self.labels) for w in self.touched[n.id])
 
     def _try(self, n: Node, a: Layout, quick: bool) -> bool:
         move = self._grow(n, a, greedy=True)
         if move.best[0] > -GAIN and move.refused:
             move = self._grow(n, a, greedy=False)
         if move.best[0] < -GAIN:
-            self.labels.update(move.outcome())
+            move.apply(self.labels)
             self.failed.clear()
             return True
         if quick:
@@ -150,7 +148,10 @@ class Search:
         return False
 
     def _around(self, n: Node, labels: Labels) -> float:
-        return n.price(labels[n.id]) + sum(self.g.value_cost(v, labels) for v in self.touched[n.id])
+        total = n.price(labels[n.id])
+        for wire in self.touched[n.id]:
+            total += wire.cost(labels)
+        return total
 
     def _step(self, n: Node, a: Layout, labels: Labels) -> float:
         """Relabels one node; the change of the total."""
@@ -159,14 +160,14 @@ class Search:
         return self._around(n, labels) - before
 
     def _grow(self, n: Node, a: Layout, greedy: bool) -> _Move:
-        """Relabels n, then what its edges ask of the neighbours, breadth first; greedily: only where it costs nothing."""
+        """Relabels n, then what its edges ask of the neighbours, breadth first; greedily: where it costs nothing."""
         move = _Move(self.labels)
         move.accept(n, self._step(n, a, move.labels))
         work, seen, done = [n], {n.id}, 0
         while done < len(work):
             current = work[done]
             done += 1
-            for m, want in neighbours(self.g, current, move.labels):
+            for m, want in neighbours(self.g, current, move.labels[current.id]):
                 if want is None or m.id in seen or want.key not in m.cands or self.labels[m.id].key is want.key:
                     continue
                 old = move.labels[m.id]

@@ -1,0 +1,116 @@
+"""Shared by the benchmarks: interleaved timing on the device, and the JSON that they write.
+
+Contestants take turns inside one process, the order rotating from round to round, so that clocks and heat treat them
+alike.  Raw samples are kept.  A record: benchmark, case, metric, unit, tlxc, peers, ratio_best (our figure against the
+best peer of the same run, > 1 is better than the peer), samples, and what it ran on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT)]  # before this folder: examples go by the names of benchmarks
+
+
+def environment() -> dict[str, Any]:
+    """Card, driver and versions, as they stand in every record."""
+    import llvmlite
+    import torch
+
+    import tlxc
+    from tlxc.codegen.nvptx.assemble import find_ptxas
+
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,power.limit", "--format=csv,noheader"]
+    card, driver, power = (x.strip() for x in subprocess.check_output(query, text=True).splitlines()[0].split(","))
+    versions = {
+        "tlxc": tlxc.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "llvmlite": llvmlite.__version__,
+        "ptxas": find_ptxas().version,
+    }
+    commit = os.environ.get("TLXC_COMMIT") or _git("rev-parse", "--short", "HEAD")
+    date = datetime.date.today().isoformat()
+    return {"card": card, "driver": driver, "power_limit": power, "versions": versions, "commit": commit, "date": date}
+
+
+def _git(*args: str) -> str:
+    try:
+        return subprocess.check_output(["git", *args], cwd=ROOT, text=True, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+class Flush:
+    """Overwrites the L2 cache (60 MB on an H200) before a timed launch."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.buffer = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+
+    def __call__(self) -> None:
+        self.buffer.zero_()
+
+
+def interleaved(
+    contestants: dict[str, Callable[[], None]], rounds: int, burst: int = 1, before: Callable[[], None] | None = None
+) -> dict[str, list[float]]:
+    """Microseconds per call, one sample per round and contestant.  `burst` calls stand between two events; `before`
+    runs ahead of each sample, outside the events."""
+    import torch
+
+    names = list(contestants)
+    for fn in contestants.values():
+        for _ in range(3):
+            fn()
+    torch.cuda.synchronize()
+    events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in names}
+    for r in range(rounds):
+        for name in names[r % len(names) :] + names[: r % len(names)]:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            if before is not None:
+                before()
+            start.record()
+            for _ in range(burst):
+                contestants[name]()
+            end.record()
+            events[name].append((start, end))
+    torch.cuda.synchronize()
+    return {name: [1e3 * a.elapsed_time(b) / burst for a, b in pairs] for name, pairs in events.items()}
+
+
+def record(
+    benchmark: str, case: str, metric: str, unit: str, samples: dict[str, list[float]], better: str = "less", **more: Any
+) -> dict[str, Any]:
+    """One record from samples per contestant; the one named tlxc is ours."""
+    medians = {name: statistics.median(s) for name, s in samples.items()}
+    ours = medians.pop("tlxc")
+    best = (min if better == "less" else max)(medians.values()) if medians else None
+    ratio = None if best is None else best / ours if better == "less" else ours / best
+    return {
+        "benchmark": benchmark, "case": case, "metric": metric, "unit": unit, "tlxc": ours, "peers": medians,
+        "ratio_best": ratio, "samples": {n: [round(x, 3) for x in s] for n, s in samples.items()}, **more,
+    }  # fmt: skip
+
+
+def write(name: str, records: list[dict[str, Any]]) -> None:
+    """benchmarks/results/<name>.json, and a line per record on stdout."""
+    where = environment()
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps([{**r, **where} for r in records], indent=1) + "\n")
+    for r in records:
+        peers = ", ".join(f"{n} {v:.4g}" for n, v in r["peers"].items())
+        ratio = "" if r["ratio_best"] is None else f", ratio {r['ratio_best']:.3f}"
+        print(f"{r['benchmark']} {r['case']}: {r['tlxc']:.4g} {r['unit']} ({peers}{ratio})")

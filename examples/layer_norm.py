@@ -1,0 +1,60 @@
+"""Layer normalisation of the rows of a matrix with weight and bias, one CTA per row, the row in registers.
+
+    python examples/layer_norm.py --check     runs and checks on a GPU; without one, compiles and reports
+"""
+
+from __future__ import annotations
+
+import _support
+
+import tlxc
+from tlxc import tl
+
+
+@tlxc.kernel
+def layer_norm(
+    x: tl.ptr(tl.float16),
+    weight: tl.ptr(tl.float16),
+    bias: tl.ptr(tl.float16),
+    y: tl.ptr(tl.float16),
+    n: tl.int32,
+    stride: tl.int32,
+    eps: tl.float32,
+    BLOCK: tl.constexpr = 8192,
+):
+    """y[row, :] = (x[row, :] - mean) / sqrt(variance + eps) * weight + bias; n <= BLOCK."""
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    mask = columns < n
+    values = tl.load(x + row * stride + columns, mask=mask).to(tl.float32)
+    mean = tl.sum(values, axis=0) / n
+    centred = tl.where(mask, values - mean, 0.0)
+    variance = tl.sum(centred * centred, axis=0) / n
+    scale = tl.rsqrt(variance + eps)
+    w = tl.load(weight + columns, mask=mask).to(tl.float32)
+    b = tl.load(bias + columns, mask=mask).to(tl.float32)
+    tl.store(y + row * stride + columns, centred * scale * w + b, mask=mask)
+
+
+def launch(x, weight, bias, y, eps: float = 1e-5) -> None:
+    """Layer norm of the rows of a 2-D torch tensor into `y`."""
+    rows, n = x.shape
+    block = tlxc.next_power_of_2(n)
+    layer_norm[(rows,)](
+        x, weight, bias, y, n, x.stride(0), eps, BLOCK=block, num_warps=_support.warps_for(block)
+    )
+
+
+def check(torch) -> None:
+    for rows, n in ((37, 781), (64, 8192), (3, 4097)):
+        for dtype in (torch.float16, torch.float32, torch.bfloat16):
+            x = torch.randn(rows, n, device="cuda", dtype=dtype) * 3 + 1
+            weight, bias = (torch.randn(n, device="cuda", dtype=dtype) for _ in range(2))
+            y = torch.full_like(x, float("nan"))
+            launch(x, weight, bias, y)
+            want = torch.nn.functional.layer_norm(x.double(), (n,), weight.double(), bias.double(), 1e-5)
+            _support.expect_close(y, want, dtype)
+
+
+if __name__ == "__main__":
+    _support.main(layer_norm, check, BLOCK=8192, num_warps=8)

@@ -1,0 +1,157 @@
+"""A CUDA driver that records launches, and arrays that pretend to live on its GPUs: the runtime's tests need no GPU.
+
+Native code calls the fakes through C function pointers, as it calls the real driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tlxc.runtime import cuda, launcher
+from tlxc.runtime.cache import Entry
+
+_P = ctypes.c_void_p
+
+
+class Dtype:
+    """Prints as torch's dtypes do."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+float16, float32, float64, int32, bfloat16 = map(Dtype, ("float16", "float32", "float64", "int32", "bfloat16"))
+
+
+class Array:
+    """What the runtime sees of a torch tensor.  `device` -1 is the CPU."""
+
+    def __init__(self, dtype: Dtype = float16, device: int = 0, address: int = 0x10000) -> None:
+        self.dtype, self.address, self._ordinal = dtype, address, device
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def get_device(self) -> int:
+        return self._ordinal
+
+    @property
+    def device(self) -> Any:
+        kind = "cpu" if self._ordinal < 0 else "cuda"
+        text = kind if self._ordinal < 0 else f"cuda:{self._ordinal}"
+        return type("Device", (), {"type": kind, "__str__": lambda self: text})()
+
+
+@dataclass
+class Launch:
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    stream: int
+    function: int
+    context: int
+    words: list[int]
+
+
+@dataclass
+class FakeDriver:
+    """`parameters` says how many words the next launches pass; `status` is what they return."""
+
+    parameters: int = 0
+    status: int = 0
+    current: int = 0
+    capturing: bool = False
+    launches: list[Launch] = field(default_factory=list)
+    loads: list[tuple[bytes, str, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        make = ctypes.PYFUNCTYPE
+        self._functions = {
+            "cuLaunchKernelEx": make(ctypes.c_int, _P, _P, _P, _P)(self._launch),
+            "cuCtxGetCurrent": make(ctypes.c_int, _P)(self._get),
+            "cuCtxPushCurrent_v2": make(ctypes.c_int, _P)(self._push),
+            "cuCtxPopCurrent_v2": make(ctypes.c_int, _P)(self._pop),
+        }
+        self._stack: list[int] = []
+
+    def address_of(self, name: str) -> int:
+        address = ctypes.cast(self._functions[name], _P).value
+        assert address is not None
+        return address
+
+    def _launch(self, config: int, function: int, params: int, extra: int | None) -> int:
+        raw = ctypes.string_at(config, 56)
+        fields = struct.unpack("<7I", raw[:28])
+        stream, attributes, count = struct.unpack("<QQI", raw[32:52])
+        assert (attributes, count, extra) == (0, 0, None)
+        pointers = (_P * self.parameters).from_address(params)
+        words = [int.from_bytes(ctypes.string_at(p or 0, 8), "little") for p in pointers]
+        self.launches.append(Launch(fields[:3], fields[3:6], fields[6], stream, function, self.current, words))
+        return self.status
+
+    def _get(self, out: int) -> int:
+        _P.from_address(out).value = self.current
+        return 0
+
+    def _push(self, context: int) -> int:
+        self._stack.append(self.current)
+        self.current = context
+        return 0
+
+    def _pop(self, out: int) -> int:
+        _P.from_address(out).value = self.current
+        self.current = self._stack.pop()
+        return 0
+
+    def device(self, ordinal: int) -> cuda.Device:
+        if ordinal not in (0, 1):
+            raise cuda.DriverError(f"There is no GPU {ordinal}; the driver sees 2, numbered from 0.")
+        return cuda.Device(ordinal, "fake", (9, 0), 0x1000 + ordinal)
+
+    def load(self, cubin: bytes, name: str, gpu: cuda.Device, dynamic_shared: int = 0) -> cuda.Function:
+        self.loads.append((cubin, name, gpu.ordinal))
+        return cuda.Function(0x5000 + len(self.loads), 1, gpu, 16, 0)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """The runtime on two fake GPUs; nothing is compiled either: see `compile_calls`."""
+    made = FakeDriver()
+    monkeypatch.setattr(cuda, "device", made.device)
+    monkeypatch.setattr(cuda, "load", made.load)
+    monkeypatch.setattr(cuda, "cuda_version", lambda: (13, 0))
+    monkeypatch.setattr(cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(cuda, "is_capturing", lambda gpu, stream: made.capturing)
+    monkeypatch.setattr(cuda, "driver", lambda: SimpleNamespace(CUresult=_result))
+    monkeypatch.setattr(launcher, "_native", launcher.NativeLaunch(made.address_of))
+    return made
+
+
+def _result(status: int) -> Any:
+    return SimpleNamespace(name={719: "CUDA_ERROR_LAUNCH_FAILED"}[status])
+
+
+@pytest.fixture
+def compile_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Signatures that were compiled, in order; the code is made up."""
+    from tlxc.runtime import kernel
+
+    calls: list[Any] = []
+
+    def compile_(source: Any, signature: Any, target: Any, assembler: Any) -> Entry:
+        calls.append(signature)
+        metadata = {"name": source.name, "target": target.name, "num_warps": signature.num_warps, "shared": 64,
+                    "threads": 32 * signature.num_warps, "registers": 16, "notes": []}  # fmt: skip
+        return Entry(metadata, {"cubin": f"code {len(calls)}".encode(), "ptx": "text"})
+
+    monkeypatch.setattr(kernel, "_compile", compile_)
+    return calls

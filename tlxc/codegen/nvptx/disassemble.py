@@ -1,0 +1,47 @@
+"""Cubin to SASS text with `nvdisasm`, a program of a Python wheel.  For reading and for tests; compiling needs none of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tlxc.errors import TlxcError
+
+TIMEOUT_S = 60
+_EXE = "nvdisasm.exe" if sys.platform == "win32" else "nvdisasm"
+
+
+class DisassemblerError(TlxcError):
+    """`nvdisasm` is missing, or it could not read a cubin."""
+
+
+def find_nvdisasm() -> str:
+    """The newest one among the wheels of the import path, or that of PATH."""
+    found = [
+        path
+        for entry in dict.fromkeys(sys.path)
+        for pattern in (f"nvidia/cu*/bin/{_EXE}", f"nvidia/cuda_nvdisasm/bin/{_EXE}")
+        for path in sorted(Path(entry or ".").glob(pattern), reverse=True)
+    ]
+    path = str(found[0]) if found else shutil.which(_EXE)
+    if path is None:
+        raise DisassemblerError("No nvdisasm was found in Python's site-packages or on PATH; run: pip install nvidia-cuda-nvdisasm")
+    return path
+
+
+def disassemble(cubin: bytes) -> str:
+    """SASS of every function of the cubin, without headers and debug sections."""
+    program = find_nvdisasm()
+    with tempfile.TemporaryDirectory(prefix="tlxc-") as folder:
+        file = Path(folder, "kernel.cubin")
+        file.write_bytes(cubin)
+        try:
+            done = subprocess.run([program, "-c", str(file)], capture_output=True, text=True, timeout=TIMEOUT_S)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise DisassemblerError(f"{program} could not be run: {error}.") from error
+    if done.returncode:
+        raise DisassemblerError(f"{program} could not read this cubin: {done.stderr.strip() or f'status {done.returncode}'}")
+    return done.stdout

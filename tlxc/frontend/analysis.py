@@ -1,0 +1,42 @@
+"""What statements may do, read off the AST before they are compiled: which names they assign, whether they return.
+
+`decide` tells the outcome of an `if` condition that is known already, else None; dead branches do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Optional
+
+Decide = Callable[[ast.expr], Optional[bool]]
+
+
+def _alive(node: ast.AST, decide: Decide) -> Iterator[ast.AST]:
+    """The node and everything inside it, in order of the text, but for the dead branches of `if` statements."""
+    yield node
+    children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    if isinstance(node, ast.If) and (known := decide(node.test)) is not None:
+        children = [node.test, *(node.body if known else node.orelse)]
+    elif isinstance(node, ast.comprehension):  # its target is local to it
+        children = [node.iter, *node.ifs]
+    for child in children:
+        yield from _alive(child, decide)
+
+
+def assigned(statements: Iterable[ast.stmt], decide: Decide = lambda test: None) -> list[str]:
+    """Names that the statements may assign, in order of their first assignment."""
+    names: dict[str, None] = {}
+    for statement in statements:
+        for node in _alive(statement, decide):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names[node.id] = None
+    return list(names)
+
+
+def has_return(statement: ast.stmt, decide: Decide) -> bool:
+    return any(isinstance(node, ast.Return) for node in _alive(statement, decide))
+
+
+def names_used(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}

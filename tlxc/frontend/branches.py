@@ -1,0 +1,227 @@
+"""`if` on run-time scalars: both branches are compiled and their values joined.
+
+A name that both branches leave with one type is merged.  Any other name that a branch assigned has no value afterwards;
+that is an error only where it is read, and the error says why.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tlxc.errors import Location
+from tlxc.ir.core import Region, Value
+from tlxc.language import math
+from tlxc.language.core import describe, tensor
+
+from .flow import Flow, Fork, Returned, Splice, Step
+from .scope import Binding, Names, Undefined
+from .values import Fixed, Mismatch, Structure, describe_type, flatten, leaf_types, rebuild, same, unify
+
+if TYPE_CHECKING:
+    from .visitor import Visitor
+
+# Compile-time values whose truth Python and kernels agree on.
+TRUTH_TYPES = (bool, int, float, str, tuple, type(None))
+MAX_COPIES = 32
+
+
+def condition(v: Visitor, node: ast.expr, keyword: str) -> bool | tensor:
+    """The value of a condition: a bool known at compile time, or a run-time i1 scalar."""
+    value = v.eval(node)
+    if isinstance(value, TRUTH_TYPES):
+        return bool(value)
+    if not isinstance(value, tensor):
+        raise v.error(
+            node,
+            f"the condition of `{keyword}` is neither true nor false",
+            found=describe_type(value),
+            allowed="run-time scalars, and compile-time bools, numbers, strings, tuples and None",
+        )
+    if value.shape:
+        raise v.error(
+            node,
+            f"the condition of `{keyword}` is a tile, but a branch needs one scalar",
+            found=describe(value),
+            allowed="a run-time scalar or a compile-time value",
+            fix="choose element by element with tl.where(cond, x, y), or reduce the tile to a scalar with tl.max or tl.min",
+        )
+    truth: tensor = v.apply(node, math.truth, value)
+    return truth
+
+
+def if_statement(v: Visitor, node: ast.If) -> Flow:
+    test = condition(v, node.test, "if")
+    if isinstance(test, bool):
+        return Splice(node.body if test else node.orelse)
+    if not v.frame.loops and v.returns(node):
+        return Fork(node, test)
+    choose(v, node, test, lambda: v.block(node.body), lambda: v.block(node.orelse))
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------- both branches
+@dataclass
+class Arm:
+    """One branch after it was compiled: its ops, its names, and the value of an expression or of the function."""
+
+    region: Region
+    names: Names
+    value: Any = None
+    loc: Location | None = None
+
+
+@contextmanager
+def own_names(v: Visitor, names: Names) -> Any:
+    """Assignments inside change `names` only."""
+    outer, v.frame.names = v.frame.names, names
+    try:
+        yield
+    finally:
+        v.frame.names = outer
+
+
+def compile_arm(v: Visitor, action: Callable[[], Any]) -> Arm:
+    arm = Arm(Region(), dict(v.frame.names))
+    with own_names(v, arm.names), v.into(arm.region):
+        arm.value = action()
+    return arm
+
+
+def choose(
+    v: Visitor, node: ast.If | ast.IfExp, test: tensor, then: Callable[[], Any], other: Callable[[], Any]
+) -> Any:
+    """Compiles both sides of a run-time condition; merges their values and what they assigned."""
+    arms = compile_arm(v, then), compile_arm(v, other)
+    join = Join(v, node, arms)
+    try:
+        join.add("", arms[0].value, arms[1].value)
+    except Mismatch as mismatch:
+        raise v.error(
+            node,
+            "the two sides of a conditional expression have different types",
+            found=f"{describe_type(mismatch.left)} and {describe_type(mismatch.right)}",
+            fix="convert one side with `.to(...)`, or write an `if` statement",
+        ) from None
+    for name in dict.fromkeys((*arms[0].names, *arms[1].names)):
+        a, b = arms[0].names.get(name), arms[1].names.get(name)
+        if a is not b:
+            v.frame.names[name] = _merge_name(join, node, name, a, b)
+    values = join.emit(test)
+    for name, binding in join.merged.items():
+        v.bind(name, values[name], binding.loc)
+    return values[""]
+
+
+def _merge_name(
+    join: Join, node: ast.AST, name: str, a: Binding | Undefined | None, b: Binding | Undefined | None
+) -> Binding | Undefined:
+    """What a name is after the branches; a name to be merged is filled in when the op exists."""
+    if not isinstance(a, Binding) or not isinstance(b, Binding):
+        return _missing(name, a, b)
+    if same(a.value, b.value):
+        return a
+    try:
+        join.add(name, a.value, b.value)
+    except Mismatch as mismatch:
+        types = f"{describe_type(mismatch.left)} after the first branch and {describe_type(mismatch.right)} after the other"
+        return Undefined(
+            found=f"its type depends on a run-time condition: it is {types}",
+            fix=f"give `{name}` one type in both branches, for example with `.to(...)`",
+            related=((f"`{name}` is assigned", a.loc), (f"`{name}` is assigned otherwise", b.loc)),
+        )
+    join.merged[name] = a
+    return a
+
+
+def _missing(name: str, a: Binding | Undefined | None, b: Binding | Undefined | None) -> Undefined:
+    """A name that one branch alone gives a value; an older reason stands where the branches add nothing."""
+    if not isinstance(a, Binding) and not isinstance(b, Binding):
+        reason = a if isinstance(a, Undefined) else b
+        assert isinstance(reason, Undefined)
+        return reason
+    bound, where, elsewhere = (a, "first", "second") if isinstance(a, Binding) else (b, "second", "first")
+    assert isinstance(bound, Binding)
+    return Undefined(
+        found=f"the {where} branch of a run-time `if` assigns it, the {elsewhere} branch leaves it without a value",
+        fix=f"assign `{name}` before the `if`, or in both branches",
+        related=((f"`{name}` is assigned in the {where} branch", bound.loc),),
+    )
+
+
+class Join:
+    """Collects pairs of values, one of each branch, and builds the `if` op that yields them."""
+
+    def __init__(self, v: Visitor, node: ast.AST, arms: tuple[Arm, Arm]) -> None:
+        self.v, self.node, self.arms = v, node, arms
+        self.pairs: dict[str, tuple[Any, Any, Structure]] = {}
+        self.merged: dict[str, Binding] = {}
+
+    def add(self, key: str, a: Any, b: Any) -> None:
+        """Mismatch where the two have no common type."""
+        self.pairs[key] = (a, b, unify(a, b))
+
+    def emit(self, test: tensor) -> dict[str, Any]:
+        """Ends both regions, appends the op and returns the joined value of every key."""
+        v = self.v
+        for position, arm in enumerate(self.arms):
+            with v.into(arm.region):
+                yields: list[Value] = []
+                for pair in self.pairs.values():
+                    yields += v.apply(self.node, lambda p=pair: list(flatten(p[position], p[2])))  # noqa: B023
+                v.builder.op("yield", yields)
+        types = [t for pair in self.pairs.values() for t in leaf_types(pair[2])]
+        v.builder.loc = v.location(self.node)
+        op = v.builder.op("if", (test.value,), types, [arm.region for arm in self.arms])
+        results = iter(op.results)
+        return {key: rebuild(pair[2], results) for key, pair in self.pairs.items()}
+
+
+# -------------------------------------------------------------------------------------------------------- early return
+def fork(v: Visitor, flow: Fork, rest: Sequence[Step]) -> Returned:
+    """A run-time `if` with a `return` in it, and all the steps after it: each branch that does not return goes on with
+    them, so a function still ends at one place."""
+    entered: list[int] = []
+    enter = lambda: entered.append(1)  # noqa: E731
+    arms = []
+    for statements in (flow.node.body, flow.node.orelse):
+        ends: list[Returned | None] = []
+        arm = compile_arm(v, lambda s=statements, e=ends: e.append(v.run([*s, enter, *rest])))  # type: ignore[misc]
+        arm.value, arm.loc = (ends[0].value, ends[0].loc) if ends[0] else (None, None)
+        arms.append(arm)
+    if rest and len(entered) > 1:
+        _count_copy(v, flow.node)
+    join = Join(v, flow.node, (arms[0], arms[1]))
+    try:
+        join.add("", arms[0].value, arms[1].value)
+    except Mismatch:
+        raise _returns_differ(v, flow.node, arms) from None
+    value = join.emit(flow.condition)[""]
+    return Returned(value, arms[0].loc or arms[1].loc or v.location(flow.node))
+
+
+def _count_copy(v: Visitor, node: ast.If) -> None:
+    v.frame.copies += 1
+    if v.frame.copies > MAX_COPIES:
+        raise v.error(
+            node,
+            f"`return` stands in so many nested run-time branches that what follows them is compiled over {MAX_COPIES} times",
+            fix="return at the outermost `if`, or set a flag in the branches and test it once",
+        )
+
+
+def _returns_differ(v: Visitor, node: ast.If, arms: list[Arm]) -> Exception:
+    related = [("this path returns", arm.loc) for arm in arms if arm.loc]
+    return v.error(
+        node,
+        f"`{v.frame.source.name}` returns values of different types on the two paths of a run-time `if`",
+        found=" and ".join(describe_type(arm.value) if arm.loc else "nothing" for arm in arms),
+        fix="return one type on all paths, for example with `.to(...)`",
+        related=related,
+    )
+
+
+__all__ = ["Fixed", "choose", "condition", "fork", "if_statement", "own_names"]

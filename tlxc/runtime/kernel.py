@@ -1,0 +1,387 @@
+"""Kernels as Python objects: launching, specialising, compiling once, loading once a device.
+
+The way of a launch: `Binder.fast` computes a key; the key finds a plan (a launcher for one specialisation on one
+device); the plan is called.  Everything else happens when a key is seen for the first time.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tlxc.errors import TlxcError
+from tlxc.frontend.source import Source
+from tlxc.runtime import cuda
+from tlxc.runtime.bind import ArgumentError, Binder, Bound
+from tlxc.runtime.cache import Blob, Entry, default_cache
+from tlxc.runtime.cache import key as cache_key
+from tlxc.runtime.launcher import Launcher, make_launcher
+from tlxc.targets import Target, get_target
+
+if TYPE_CHECKING:
+    from tlxc.codegen.nvptx.assemble import Assembler
+    from tlxc.frontend.signature import Signature
+
+F = TypeVar("F", bound=Callable[..., Any])
+MAX_GRID = ((1 << 31) - 1, 65535, 65535)  # CTAs along x, y, z
+
+
+class GridError(TlxcError, ValueError):
+    """A grid that no GPU can launch."""
+
+
+class CaptureError(TlxcError):
+    """A launch would have to compile or load a kernel while its stream is being captured into a CUDA graph."""
+
+
+class CompiledKernel:
+    """One specialisation for one target.
+
+    `asm`: text or bytes by stage ("tlxir", "llvm", "ptx", "cubin", ...).  `metadata`: launch facts and the assembler's
+    report, JSON-able.
+    """
+
+    def __init__(self, entry: Entry) -> None:
+        self.asm: dict[str, Blob] = entry.asm
+        self.metadata: dict[str, Any] = entry.metadata
+        self._lock = threading.Lock()
+        self._loaded: dict[int, cuda.Function] = {}
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata["name"])
+
+    @property
+    def target(self) -> str:
+        return str(self.metadata["target"])
+
+    @property
+    def num_warps(self) -> int:
+        return int(self.metadata["num_warps"])
+
+    @property
+    def shared(self) -> int:
+        """Dynamic shared memory of a CTA in bytes."""
+        return int(self.metadata["shared"])
+
+    @property
+    def registers(self) -> int | None:
+        """Registers of a thread."""
+        return self.metadata.get("registers")
+
+    @property
+    def spill_bytes(self) -> int | None:
+        """Bytes that a thread stores and loads because registers ran out."""
+        return self.metadata.get("spill_bytes")
+
+    @property
+    def notes(self) -> list[str]:
+        """Performance remarks of the assembler."""
+        return list(self.metadata.get("notes", ()))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} for {self.target}: {self.registers} registers, {self.shared} bytes shared>"
+
+    def is_loaded(self, gpu: cuda.Device) -> bool:
+        return gpu.context in self._loaded
+
+    def load(self, gpu: cuda.Device) -> cuda.Function:
+        """The kernel on a device; loaded at the first call and kept."""
+        with self._lock:
+            if gpu.context not in self._loaded:
+                cubin = self.asm["cubin"]
+                assert isinstance(cubin, bytes)
+                self._loaded[gpu.context] = cuda.load(cubin, self.name, gpu, self.shared)
+            return self._loaded[gpu.context]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One specialisation that was compiled or read from the cache, and why it was wanted."""
+
+    reason: str
+    target: str
+    num_warps: int
+    arguments: Mapping[str, str]
+    compiled: CompiledKernel
+
+
+@dataclass
+class _Slot:
+    """The one place where a specialisation is made: threads that want the same one wait for the first."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    compiled: CompiledKernel | None = None
+
+
+class _Plan:
+    """A launch that is ready but for its values."""
+
+    __slots__ = ("launch", "stream", "device", "compiled")
+
+    def __init__(self, launch: Launcher, stream: Callable[[int], int], device: int, compiled: CompiledKernel) -> None:
+        self.launch, self.stream, self.device, self.compiled = launch, stream, device, compiled
+
+
+@dataclass
+class _Version:
+    """What was made of one state of the source and the module constants that it reads."""
+
+    source: Source
+    digest: str
+    slots: dict[tuple[Any, ...], _Slot] = field(default_factory=dict)
+    plans: dict[tuple[Any, ...], _Plan] = field(default_factory=dict)
+
+
+# -- grids and streams -----------------------------------------------------------------------------------------------
+
+
+def extents(grid: Any) -> tuple[int, int, int]:
+    """CTAs along x, y and z of an int or of one to three ints; a `GridError` for what no GPU launches."""
+    sizes = (grid,) if hasattr(grid, "__index__") else grid
+    try:
+        x, y, z = (*map(operator.index, sizes), 1, 1)[: max(3, len(sizes))]
+    except (TypeError, ValueError):
+        raise GridError(
+            f"The grid is {grid!r}; give one to three integers, or a function of the arguments that returns them."
+        ) from None
+    for axis, size, most in zip("xyz", (x, y, z), MAX_GRID):
+        if not 0 <= size <= most:
+            raise GridError(f"The grid is {grid!r}, but along {axis} it may have 0 to {most} CTAs.")
+    return x, y, z
+
+
+def torch_stream() -> Callable[[int], int] | None:
+    """A function from device to torch's current stream there (a raw handle); None where torch is not in use."""
+    torch = sys.modules.get("torch")
+    return getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+
+
+def _stream(device: int) -> int:
+    """torch's current stream, else the legacy default stream, which waits for and is waited for by all others."""
+    current = torch_stream()
+    return 0 if current is None else current(device)
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+class Kernel:
+    """A kernel: `kernel[grid](*args, num_warps=4, **constants)` launches it.
+
+    `grid` is an int, one to three ints, or a function from all arguments by name to such.  Arguments are specialised on:
+    see `variants`.  Inside another kernel it is called like a function.
+    """
+
+    def __init__(self, fn: Callable[..., Any], num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.name = fn.__name__
+        self.examples: list[Callable[..., Any]] = []
+        self.__tlxc_source__ = Source.of(fn)
+        self._num_warps, self._do_not_specialize = num_warps, tuple(do_not_specialize)
+        self._variants: list[Variant] = []
+        self._lock = threading.Lock()
+        self._versions: dict[str, _Version] = {}
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ArgumentError(f"{self.name} is a kernel: launch it with a grid, as {self.name}[grid](...).")
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
+        return functools.partial(self._launch, grid)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Every specialisation so far, each with the reason why it was made."""
+        return tuple(self._variants)
+
+    def example(self, fn: F) -> F:
+        """Decorates a function without parameters that returns (grid, arguments): a launch that tools may try.
+        Arguments are a sequence, or a dict by name."""
+        self.examples.append(fn)
+        return fn
+
+    def signature(self, num_warps: int | None = None, **constants: Any) -> Signature:
+        """What the annotations declare, for compiling ahead of time: constants by name, nothing else assumed."""
+        return self._binder.declared_signature(constants, num_warps)
+
+    def warmup(self, *args: Any, grid: Any = None, target: str | Target | None = None, **kwargs: Any) -> CompiledKernel:
+        """Compiles the specialisation for these arguments, without launching.
+
+        A dtype of `tl` or torch stands for a 16-byte aligned array of it.  With `target` nothing but a compiler is needed;
+        without, the kernel is also loaded on the arguments' GPU, so that a launch with such arguments can be captured.
+        """
+        if grid is not None and not callable(grid):
+            extents(grid)
+        version = self._version()
+        bound = self._binder.resolve(self._binder.match(args, kwargs), ahead=True)
+        if target is not None:
+            return self._compiled(version, bound, get_target(target) if isinstance(target, str) else target)
+        gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else _current_device())
+        compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu)
+        compiled.load(gpu)
+        return compiled
+
+    # -- launching
+
+    @functools.cached_property
+    def _binder(self) -> Binder:
+        return Binder(self.__tlxc_source__, self._num_warps, self._do_not_specialize)
+
+    def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """Launches and returns what ran; None for an empty grid, which launches nothing."""
+        version = self._current
+        if version.source.changed() is not None:
+            version = self._version()
+        binder = self._binder
+        try:
+            key, values = binder.fast(*args, **kwargs)
+        except TypeError:
+            binder.match(args, kwargs)  # says in words what Python said about a generated function
+            raise
+        x, y, z = extents(grid(binder.names(*args, **kwargs)) if callable(grid) else grid)
+        plan = version.plans.get(key)
+        if plan is None:
+            bound = binder.resolve(binder.match(args, kwargs))
+            if x == 0 or y == 0 or z == 0:
+                return None
+            plan = self._plan(version, key, bound)
+        elif x == 0 or y == 0 or z == 0:
+            return None
+        status = plan.launch(x, y, z, plan.stream(plan.device), *values)
+        if status:
+            raise cuda.failure(cuda.driver(), status, f"Launching {self.name}", cuda.LaunchError)
+        return plan.compiled
+
+    @functools.cached_property
+    def _current(self) -> _Version:
+        return self._version()
+
+    def _version(self) -> _Version:
+        """The version for the present values of the module constants; the one that launches use from now on."""
+        with self._lock:
+            source = self.__tlxc_source__
+            if source.changed() is not None:
+                source = self.__tlxc_source__ = Source(source.fn)
+            digest = source.digest()
+            version = self._versions.get(digest)
+            if version is None:
+                version = self._versions[digest] = _Version(source, digest)
+            version.source = source
+            self.__dict__["_current"] = version
+            return version
+
+    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound) -> _Plan:
+        """Compiles, loads and remembers what a key stands for."""
+        device = key[-1] if bound.device is None else bound.device
+        gpu = cuda.device(device)
+        stream = torch_stream() or _stream
+        slot_ready = functools.partial(self._check_capture, gpu, stream)
+        compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
+        if not compiled.is_loaded(gpu):
+            slot_ready()
+        function = compiled.load(gpu)
+        launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, bound.kinds)
+        plan = version.plans[key] = _Plan(launcher, stream, device, compiled)
+        return plan
+
+    def _check_capture(self, gpu: cuda.Device, stream: Callable[[int], int]) -> None:
+        if cuda.is_capturing(gpu, stream(gpu.ordinal)):
+            raise CaptureError(
+                f"{self.name} must be compiled or loaded for these arguments, which is not possible while a CUDA graph is being "
+                f"captured; call {self.name}.warmup(...) with the same arguments before the capture."
+            )
+
+    # -- compiling
+
+    def _compiled(
+        self,
+        version: _Version,
+        bound: Bound,
+        target: Target,
+        gpu: cuda.Device | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> CompiledKernel:
+        """The specialisation for a target, made once a process whatever the number of threads that ask.
+
+        `gpu` is where it shall run, None to compile only; `before` is called before anything is compiled.
+        """
+        slot = version.slots.setdefault((target.name, *bound.identity), _Slot())
+        if slot.compiled is None:
+            with slot.lock:
+                if slot.compiled is None:
+                    before()
+                    compiled = _build(version, bound.signature, target, gpu)
+                    self._variants.append(self._variant(bound.signature, target, compiled))
+                    slot.compiled = compiled
+        return slot.compiled
+
+    def _variant(self, signature: Signature, target: Target, compiled: CompiledKernel) -> Variant:
+        arguments = describe_signature(signature)
+        reason = "first use"
+        peers = [v for v in self._variants if v.target == target.name]
+        if self._variants and not peers:
+            reason = f"first use on {target.name}"
+        elif peers:
+            facts = {**arguments, "num_warps": str(signature.num_warps)}
+            reason = min((_difference({**v.arguments, "num_warps": str(v.num_warps)}, facts) for v in peers), key=len)
+            reason = reason or "a module constant or the source changed"
+        return Variant(reason, target.name, signature.num_warps, arguments, compiled)
+
+
+def _current_device() -> int:
+    from tlxc.runtime.bind import current_device
+
+    return current_device()
+
+
+def describe_signature(signature: Signature) -> dict[str, str]:
+    """Each parameter's specialisation in words."""
+    words = {name: f"= {value!r}" for name, value in signature.constants}
+    for name, argument in signature.arguments:
+        aligned = f", {argument.align}-byte aligned" if argument.align else ""
+        divisible = f", multiple of {argument.divisible}" if argument.divisible > 1 else ""
+        words[name] = f"{argument.type}{aligned}{divisible}"
+    return words
+
+
+def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {old.get(name)} -> {text}" for name, text in new.items() if old.get(name) != text)
+
+
+def _build(version: _Version, signature: Signature, target: Target, gpu: cuda.Device | None) -> CompiledKernel:
+    """From the cache on disk, or compiled and stored there."""
+    assembler = _assembler(target, gpu)
+    key = cache_key(version.digest, signature, target, assembler.identity if assembler else "")
+    cache = default_cache()
+    entry = cache.load(key) if key else None
+    if entry is None:
+        entry = _compile(version.source, signature, target, assembler)
+        if key:
+            cache.store(key, entry)
+    return CompiledKernel(entry)
+
+
+def _assembler(target: Target, gpu: cuda.Device | None) -> Assembler | None:
+    if target.vendor != "nvidia":
+        return None
+    from tlxc.codegen.nvptx.assemble import find_ptxas
+
+    return find_ptxas(cuda.cuda_version()[0] if gpu else None)
+
+
+def _compile(source: Source, signature: Signature, target: Target, assembler: Assembler | None) -> Entry:
+    from tlxc.codegen.nvptx.assemble import assembling_with
+    from tlxc.compiler import compile_kernel
+
+    with assembling_with(assembler):
+        made = compile_kernel(source, signature, target)
+    return Entry(made.metadata, made.asm)
