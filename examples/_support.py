@@ -1,11 +1,15 @@
-"""What the examples share: the command line, and the comparison with a reference."""
+"""What the examples share: the command line, the comparison with a reference, and what to do without a GPU."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
-import tlxc
+from tlxc.cli import resource_line
+from tlxc.compiler import compile_kernel
+from tlxc.runtime.kernel import Kernel
+from tlxc.targets import get_target
 
 
 def warps_for(block: int) -> int:
@@ -22,31 +26,29 @@ def expect_close(got: Any, want: Any, dtype: Any) -> None:
 
 
 def _torch_with_gpu() -> Any:
-    """torch where it sees a Hopper or newer card, else None."""
+    """torch where it sees an NVIDIA card of the Hopper generation or newer, else None."""
     try:
         import torch
     except ImportError:
         return None
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0):
+    if torch.version.cuda and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0):
         return torch
     return None
 
 
-def main(kernel: Any, check: Any, target: str = "sm_90", **constants: Any) -> None:
-    """`--check` runs `check(torch)` on a GPU; without a GPU the kernel is compiled from its annotations and reported."""
+def main(kernel: Kernel, check: Callable[[Any], None], **options: Any) -> None:
+    """Compiles the kernel from its annotations with `options` and says what it takes; with --check and a GPU, runs
+    `check(torch)`, which raises where a result is wrong."""
     parser = argparse.ArgumentParser(description=kernel.__doc__)
-    parser.add_argument("--check", action="store_true", help="compare with a reference")
-    parser.add_argument("--target", default=target, help="what to compile for where there is no GPU")
+    parser.add_argument("--check", action="store_true", help="compare the results with torch's, where there is a GPU")
+    parser.add_argument("--target", default="sm_90", help="what to compile for")
     arguments = parser.parse_args()
+    signature = kernel.signature(**options)
+    print(resource_line(compile_kernel(kernel.__tlxc_source__, signature, get_target(arguments.target))))
     torch = _torch_with_gpu()
-    if torch is not None:
+    if torch is None:
+        print(f"{kernel.name} was compiled and not run: torch finds no NVIDIA GPU on this machine.")
+    elif arguments.check:
+        torch.manual_seed(0)
         check(torch)
         print(f"{kernel.name}: right on {torch.cuda.get_device_name()}")
-        return
-    compiled = kernel.warmup(target=arguments.target, **constants)
-    facts = compiled.metadata
-    print(
-        f"{kernel.name}: no GPU here; compiled for {facts['target']}: {facts['registers']} registers, "
-        f"{facts['shared']} bytes shared, {facts['spill_bytes']} bytes spilled, {facts['threads']} threads; "
-        f"ptxas {facts['assembler']['version']} at {facts['assembler']['path']} (tlxc {tlxc.__version__})"
-    )

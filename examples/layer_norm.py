@@ -1,6 +1,6 @@
 """Layer normalisation of the rows of a matrix with weight and bias, one CTA per row, the row in registers.
 
-    python examples/layer_norm.py --check     runs and checks on a GPU; without one, compiles and reports
+python examples/layer_norm.py --check     runs and checks on a GPU; without one, compiles and reports
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ def launch(x, weight, bias, y, eps: float = 1e-5) -> None:
     """Layer norm of the rows of a 2-D torch tensor into `y`."""
     rows, n = x.shape
     block = tlxc.next_power_of_2(n)
-    layer_norm[(rows,)](
-        x, weight, bias, y, n, x.stride(0), eps, BLOCK=block, num_warps=_support.warps_for(block)
-    )
+    layer_norm[(rows,)](x, weight, bias, y, n, x.stride(0), eps, BLOCK=block, num_warps=_support.warps_for(block))
 
 
 def check(torch) -> None:

@@ -1,6 +1,6 @@
 """C = A @ B with plain `tl.dot`: no pipelining beyond loading the next tiles while the current ones multiply.
 
-    python examples/matmul.py --check         runs and checks on a GPU; without one, compiles and reports
+python examples/matmul.py --check         runs and checks on a GPU; without one, compiles and reports
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ def launch(a, b, c) -> None:
     (m, k), n = a.shape, b.shape[1]
     block_m, block_n = 128, 256
     grid = (tlxc.cdiv(m, block_m) * tlxc.cdiv(n, block_n),)
-    matmul[grid](
-        a, b, c, m, n, k, a.stride(0), b.stride(0), c.stride(0), BLOCK_M=block_m, BLOCK_N=block_n, num_warps=8
-    )
+    matmul[grid](a, b, c, m, n, k, a.stride(0), b.stride(0), c.stride(0), BLOCK_M=block_m, BLOCK_N=block_n, num_warps=8)
 
 
 def check(torch) -> None:

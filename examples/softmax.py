@@ -1,6 +1,6 @@
 """Softmax along the rows of a matrix, one CTA per row, the row in registers.
 
-    python examples/softmax.py --check        runs and checks on a GPU; without one, compiles and reports
+python examples/softmax.py --check        runs and checks on a GPU; without one, compiles and reports
 """
 
 from __future__ import annotations

@@ -261,9 +261,7 @@ def _matmul(m: int, n: int, kk: int) -> Kernel:
     return k
 
 
-@case(
-    {("shared", "out"): 1}, "operands staged to shared; one f16 trip before the store; bias from the result's slice"
-)
+@case({("shared", "out"): 1}, "operands staged to shared; one f16 trip before the store; bias from the result's slice")
 def matmul_wgmma() -> Kernel:
     return _matmul(128, 128, 64)
 

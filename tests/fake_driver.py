@@ -122,9 +122,8 @@ class FakeDriver:
         return cuda.Function(0x5000 + len(self.loads), 1, gpu, 16, 0)
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    """The runtime on two fake GPUs; nothing is compiled either: see `compile_calls`."""
+def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """Puts the runtime on two fake GPUs."""
     made = FakeDriver()
     monkeypatch.setattr(cuda, "device", made.device)
     monkeypatch.setattr(cuda, "load", made.load)
@@ -140,9 +139,8 @@ def _result(status: int) -> Any:
     return SimpleNamespace(name={719: "CUDA_ERROR_LAUNCH_FAILED"}[status])
 
 
-@pytest.fixture
-def compile_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Signatures that were compiled, in order; the code is made up."""
+def install_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Makes compilation instant and its code invalid; returns the list of the signatures that are compiled."""
     from tlxc.runtime import kernel
 
     calls: list[Any] = []

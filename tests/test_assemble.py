@@ -66,7 +66,11 @@ def test_an_empty_environment_suffices() -> None:
     code = "from tlxc.codegen.nvptx.assemble import find_ptxas; a = find_ptxas(); print(a.path, a.version)"
     root = Path(asm.__file__).parents[3]
     out = subprocess.run(
-        ["env", "-i", "PATH=/usr/bin:/bin", sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True
+        ["env", "-i", "PATH=/usr/bin:/bin", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        check=True,
     ).stdout.split()
     assert "site-packages" in out[0] and int(out[1].partition(".")[0]) >= 12
 
@@ -116,7 +120,10 @@ def test_a_wrong_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TLXC_PTXAS", "/nowhere/ptxas")
     with pytest.raises(asm.AssemblerError) as error:
         asm.find_ptxas()
-    assert str(error.value) == "TLXC_PTXAS names /nowhere/ptxas, which is not a program; give the path of a ptxas or unset it."
+    assert (
+        str(error.value)
+        == "TLXC_PTXAS names /nowhere/ptxas, which is not a program; give the path of a ptxas or unset it."
+    )
 
 
 def test_a_replaced_assembler_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ from tlxc.passes.axis import analyse
 from tlxc.passes.dots import select_dots
 from tlxc.passes.layouts import assign_layouts
 from tlxc.passes.layouts.defer import find_sums, partial_layout
-from tlxc.passes.layouts.graph import Graph, Labels, forward
+from tlxc.passes.layouts.graph import Graph, Labels
+from tlxc.passes.layouts.relabel import forward
 from tlxc.passes.layouts.search import choose, flood
 from tlxc.targets import all_targets, get_target
 from tlxc.targets.fragments import mma16816, wgmma_a, wgmma_acc
@@ -89,13 +90,14 @@ def test_vector_add_moves_16_bytes_per_thread() -> None:
     assert a is blocked((1024,), (0,), 8, 32, 4)
 
 
-def test_an_unaligned_array_gets_narrow_accesses() -> None:
+@pytest.mark.parametrize("align", (2, 4, 8, 16, 64))
+def test_accesses_are_as_wide_as_alignment_allows(align: int) -> None:
     k = Kernel()
-    p, q = (k.param(Pointer(float16), align=align) for align in (2, 4))
+    p, q = (k.param(Pointer(float16), align=align) for _ in range(2))
     x, y = (k.addptr(k.splat(base, (1024,)), k.arange(1024)) for base in (p, q))
     k.store(y, k.load(x))
     module = assign(k)
-    assert layout_of(ops(module, "load")[0].result) is blocked((1024,), (0,), 2, 32, 4)
+    assert layout_of(ops(module, "load")[0].result) is blocked((1024,), (0,), min(align, 16) // 2, 32, 4)
     assert not converted(module)
 
 
@@ -280,6 +282,18 @@ def test_conflicting_pins_name_both_places() -> None:
     assert str(ACC) in error.found and str(OTHER) in error.found
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    (blocked((64, 32), None, 4, 32, 4), blocked((64, 64), None, 4, 32, 8), blocked((64, 64), None, 4, 64, 4)),
+)
+def test_a_pin_must_fit_tile_and_threads(wrong: Layout) -> None:
+    k = Kernel()
+    k.pin(k.load(k.pointers((64, 64), float32)), wrong)
+    with pytest.raises(CompileError, match="does not fit its value") as caught:
+        assign(k)
+    assert caught.value.loc is not None and "64x64 elements with 4 warps of 32 lanes" in caught.value.allowed
+
+
 def test_a_second_pin_before_the_use_resolves_the_conflict() -> None:
     k = Kernel()
     p = k.pointers((64, 64), float32)
@@ -400,6 +414,13 @@ def test_a_dump_takes_what_is_there() -> None:
     assert len(converted(module)) == 1
     seen, _, turned = (layout_of(op.inputs[0]) for op in ops(module, "dump_layout"))
     assert seen is layout_of(ops(module, "load")[0].result) and turned.key is algebra.permute(seen, (1, 0)).key
+
+
+def test_a_kernel_without_tiles_stays_as_it_is() -> None:
+    k = Kernel()
+    k.store(k.param(Pointer(int32)), k.op("add", k.n, k.const(1)))
+    before = print_module(k.module)
+    assert print_module(assign(k)) == before
 
 
 def test_a_gather_follows_its_indices() -> None:

@@ -198,7 +198,9 @@ def test_integer_operators_and_their_reflections(python: Any, kind: str, dtype: 
         assert names == order
 
 
-@pytest.mark.parametrize("symbol, pred", [("==", "eq"), ("!=", "ne"), ("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge")])
+@pytest.mark.parametrize(
+    "symbol, pred", [("==", "eq"), ("!=", "ne"), ("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge")]
+)
 def test_comparisons(symbol: str, pred: str, k: Kernel) -> None:
     x = k.tile(tl.float16, 4)
     python = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
@@ -427,7 +429,9 @@ def test_pointers_change_shape_too(k: Kernel) -> None:
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_case_18_sums_accumulate_in_a_stated_dtype(dtype: DType) -> None:
     x, k = built(lambda k: tl.sum(k.tile(dtype, 1024)))
-    result = {"i1": tl.int32, "i8": tl.int32, "i16": tl.int32, "u8": tl.uint32, "u16": tl.uint32}.get(dtype.short, dtype)
+    result = {"i1": tl.int32, "i8": tl.int32, "i16": tl.int32, "u8": tl.uint32, "u16": tl.uint32}.get(
+        dtype.short, dtype
+    )
     (reduce,) = (op for op in k.ops if op.kind == "reduce")
     assert x.type == Scalar(result)
     assert element_of(reduce.result.type) == (tl.float32 if dtype.is_float else result)

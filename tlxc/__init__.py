@@ -1,7 +1,7 @@
 """tlxc: GPU kernels in Python, down to the barrier.
 
-`from tlxc import tl, tlx` is the language; `@tlxc.kernel` makes a kernel.  Importing this package loads neither a driver
-nor the compiler: what is behind a name is loaded when the name is first used.
+`from tlxc import tl, tlx` is the language; `@tlxc.kernel` makes a kernel.  Importing this package loads neither a
+driver nor the compiler: what is behind a name is loaded when the name is first used.
 """
 
 from __future__ import annotations

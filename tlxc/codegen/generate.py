@@ -9,7 +9,7 @@ from tlxc.targets import Target
 
 from .amdgpu.emitter import AmdgpuEmitter
 from .llvm_text import Writer, memory_type
-from .nvptx import mma
+from .nvptx import matrices, mma
 from .nvptx.emitter import NvptxEmitter
 from .simt import buffer, control, convert, math, memory, reduce, shape, task  # noqa: F401  (fill LOWER)
 from .simt.emitter import Emitter
@@ -17,7 +17,10 @@ from .simt.lowering import LOWER, Lower, Lowering
 
 EMITTERS: dict[str, type[Emitter]] = {"nvidia": NvptxEmitter, "amd": AmdgpuEmitter}
 # Ops that only a vendor's own table lowers.
-VENDOR_OPS: dict[str, dict[str, Lower]] = {"nvidia": {"dot": mma.dot}, "amd": {}}
+VENDOR_OPS: dict[str, dict[str, Lower]] = {
+    "nvidia": {"dot": mma.dot, "local_load": matrices.local_load, "local_store": matrices.local_store},
+    "amd": {},
+}
 # Ops that a vendor has no lowering of, with the sentence the user sees.
 REFUSED: dict[str, dict[str, str]] = {
     "nvidia": {},

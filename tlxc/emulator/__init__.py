@@ -12,7 +12,7 @@ import numpy as np
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.machine import Cta, Program
 from tlxc.emulator.memory import GlobalMemory, SharedMemory, buffer_address
-from tlxc.emulator.parse import Function, Module, parse_module
+from tlxc.emulator.module import Function, Module, parse_module
 from tlxc.emulator.program import compile_program
 
 __all__ = ["EmulatorError", "launch"]

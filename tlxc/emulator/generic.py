@@ -93,6 +93,13 @@ def _assume(call: Instruction, match: Match[str], attributes: str) -> Handler:
     return check
 
 
+def _trap(call: Instruction, match: Match[str], attributes: str) -> Handler:
+    def stop(cta: Cta, args: list[Any]) -> None:
+        raise EmulatorError(f"Lane {int(np.argmax(cta.active))} reaches llvm.trap.")
+
+    return stop
+
+
 def _count_zeros(leading: bool) -> Factory:
     def factory(call: Instruction, match: Match[str], attributes: str) -> Handler:
         width = int_type(call.type).bits
@@ -136,5 +143,6 @@ INTRINSICS: dict[str, Factory] = {
     r"llvm\.fptosi\.sat\..*": _to_integer(True),
     r"llvm\.fptoui\.sat\..*": _to_integer(False),
     r"llvm\.assume": _assume,
+    r"llvm\.trap": _trap,
     r"llvm\.(?:lifetime|invariant|experimental\.noalias\.scope)\..*": nothing,
 }

@@ -15,7 +15,8 @@ import numpy as np
 
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.memory import SHARED_WINDOW, GlobalMemory, SharedMemory
-from tlxc.emulator.parse import Block, Function, Instruction
+from tlxc.emulator.module import Block, Function
+from tlxc.emulator.parse import Instruction
 from tlxc.emulator.values import Array, LaneValue, merge
 
 _MAX_BLOCKS = 20_000_000

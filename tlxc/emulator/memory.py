@@ -26,11 +26,16 @@ _CONSTANTS, _IMPLICIT = 1 << 12, 1 << 16
 SHARED_BASE = 1024
 SHARED_WINDOW = 1 << 56
 _ALWAYS = np.iinfo(np.int32).max
-_ATOMIC, _WARP = 64, 63
+_WARP_BITS = 6
+_WARP = (1 << _WARP_BITS) - 1
 
 
 def _first(mask: Array) -> int:
     return int(np.argmax(mask))
+
+
+def _indices(offsets: Array, size: int) -> Array:
+    return offsets[:, None] + np.arange(size)
 
 
 class Bytes:
@@ -51,13 +56,13 @@ class Bytes:
     def gather(self, offsets: Array, size: int, aligned: bool) -> Array:
         if aligned:
             return self.view(size).take(offsets // size, axis=0)
-        return self.data[offsets[:, None] + np.arange(size)]
+        return self.data[_indices(offsets, size)]
 
     def scatter(self, offsets: Array, size: int, aligned: bool, rows: Array) -> None:
         if aligned:
             self.view(size)[offsets // size] = rows
         else:
-            self.data[offsets[:, None] + np.arange(size)] = rows
+            self.data[_indices(offsets, size)] = rows
 
 
 def is_aligned(offsets: Array, size: int) -> bool:
@@ -166,8 +171,10 @@ class SharedMemory:
         self.fenced = np.zeros((warps, warps), np.int32)
         self.writer = Bytes(np.zeros(padded, np.int32))
         self.readers = Bytes(np.zeros((padded, warps), np.int32))
+        self.atomics: Bytes | None = None
         self.async_readers = np.zeros(padded // 16, np.int32)
         self.async_queues: dict[int, _AsyncReads] = {}
+        self.async_marks = np.zeros((padded // 16, -(-warps // 4)), np.int32)
 
     # -- synchronisation
     def barrier(self, warps: Array) -> None:
@@ -189,11 +196,8 @@ class SharedMemory:
             written = self.writer.gather(offsets, size, aligned)
             self._check_written(written, offsets, lanes)
             self._check_order(written, offsets, lanes, warps, "read")
-            readers = self.readers
-            if aligned:
-                readers.view(size)[offsets // size, :, warps] = self.clock[warps][:, None]
-            else:
-                readers.data[offsets[:, None] + np.arange(size), warps[:, None]] = self.clock[warps][:, None]
+            self._check_marks(self.atomics, "atomic access", offsets, size, aligned, lanes, warps, "read")
+            self._mark(self.readers, offsets, size, aligned, warps)
         return self.bytes.gather(offsets, size, aligned)
 
     def load_atomic(self, addresses: Array, size: int, lanes: Array, warps: Array) -> Array:
@@ -202,7 +206,7 @@ class SharedMemory:
         if self.check:
             written = self.writer.gather(offsets, size, aligned)
             self._check_written(written, offsets, lanes)
-            self._check_order(written, offsets, lanes, warps, "atomic access", atomic=True)
+            self._check_order(written, offsets, lanes, warps, "atomic access")
         return self.bytes.gather(offsets, size, aligned)
 
     def store(self, addresses: Array, rows: Array, lanes: Array, warps: Array, atomic: bool = False) -> None:
@@ -213,27 +217,24 @@ class SharedMemory:
         self.bytes.scatter(offsets, size, aligned, rows)
 
     def _check_write(self, offsets: Array, size: int, aligned: bool, lanes: Array, warps: Array, atomic: bool) -> None:
-        written = self.writer.gather(offsets, size, aligned)
-        self._check_order(written, offsets, lanes, warps, "write", atomic)
-        late = self.readers.gather(offsets, size, aligned) > self.seen[warps][:, None, :]
-        if late.any():
-            lane, byte, other = np.argwhere(late)[0]
-            self._race(offsets[lane] + byte, "write", lanes[lane], "read", other)
-        busy = self.async_readers[offsets >> 4] | self.async_readers[(offsets + size - 1) >> 4]
-        if busy.any():
-            at = _first(busy)
-            raise EmulatorError(
-                f"Lane {lanes[at]} writes shared memory at byte {offsets[at]}, which an issued wgmma may still read; "
-                "wait for its group (wgmma.wait_group) first."
-            )
-        codes = (self.clock[warps] << 7) | (_ATOMIC * atomic) | warps
-        self.writer.scatter(offsets, size, aligned, codes[:, None])
-        if not atomic:
-            lost = self.writer.gather(offsets, size, aligned) != codes[:, None]
-            if lost.any():
-                lane, byte = np.argwhere(lost)[0]
-                other = self.writer.data[offsets[lane] + byte] & _WARP
-                self._race(offsets[lane] + byte, "write", lanes[lane], "write", other)
+        what = "atomic access" if atomic else "write"
+        self._check_marks(self.readers, "read", offsets, size, aligned, lanes, warps, what)
+        if self.async_queues:
+            self._check_async_reads(offsets, size, lanes, warps, what)
+        if atomic:
+            if self.atomics is None:
+                self.atomics = Bytes(np.zeros_like(self.readers.data))
+            self._mark(self.atomics, offsets, size, aligned, warps)
+            return
+        self._check_order(self.writer.gather(offsets, size, aligned), offsets, lanes, warps, what)
+        self._check_marks(self.atomics, "atomic access", offsets, size, aligned, lanes, warps, what)
+        codes = ((self.clock[warps] << _WARP_BITS) | warps)[:, None]
+        self.writer.scatter(offsets, size, aligned, codes)
+        lost = self.writer.gather(offsets, size, aligned) != codes
+        if lost.any():  # two warps write one byte in the same instruction
+            lane, byte = np.argwhere(lost)[0]
+            other = self.writer.data[offsets[lane] + byte] & _WARP
+            self._race(offsets[lane] + byte, what, lanes[lane], "write", other)
 
     def load_async(self, addresses: Array, warps: Array) -> Array:
         """16-byte rows read by a warp group's tensor-core operation, through the asynchronous proxy."""
@@ -245,7 +246,7 @@ class SharedMemory:
         written = self.writer.gather(offsets, 16, aligned)
         self._check_written(written, offsets, None)
         seen, fenced = self.seen[warps].min(axis=0), self.fenced
-        warp, clock = written & _WARP, written >> 7
+        warp, clock = written & _WARP, written >> _WARP_BITS
         late = clock > seen[warp]
         if late.any():
             row, byte = np.argwhere(late)[0]
@@ -269,10 +270,13 @@ class SharedMemory:
         queue.open = []
 
     def wait_async(self, group: int, pending: int) -> None:
+        """`group` is the first warp of a warp group. Its reads that the wait retires are over for all its four warps;
+        others need a barrier after the wait before they write there."""
         queue = self.async_queues.setdefault(group, _AsyncReads())
         while len(queue.committed) > pending:
             for rows in queue.committed.popleft():
                 self.async_readers[rows] -= 1
+                self.async_marks[rows, group // 4] = self.clock[group]
 
     # -- checks
     def _offsets(self, addresses: Array, size: int, lanes: Array, what: str) -> tuple[Array, bool]:
@@ -293,16 +297,57 @@ class SharedMemory:
             who = "A tensor-core operation" if lanes is None else f"Lane {lanes[lane]}"
             raise EmulatorError(f"{who} reads shared memory that nobody wrote, at byte {offsets[lane] + byte}.")
 
-    def _check_order(
-        self, written: Array, offsets: Array, lanes: Array, warps: Array, what: str, atomic: bool = False
-    ) -> None:
+    def _check_order(self, written: Array, offsets: Array, lanes: Array, warps: Array, what: str) -> None:
+        """Against the last plain write of each byte."""
         others = written & _WARP
-        late = (written >> 7) > self.seen[warps[:, None], others]
-        if atomic:
-            late &= (written & _ATOMIC) == 0
+        late = (written >> _WARP_BITS) > self.seen[warps[:, None], others]
         if late.any():
             lane, byte = np.argwhere(late)[0]
             self._race(offsets[lane] + byte, what, lanes[lane], "write", others[lane, byte])
+
+    def _mark(self, shadow: Bytes, offsets: Array, size: int, aligned: bool, warps: Array) -> None:
+        """Notes each warp's clock beside the bytes it accesses."""
+        clocks = self.clock[warps][:, None]
+        if aligned:
+            shadow.view(size)[offsets // size, :, warps] = clocks
+        else:
+            shadow.data[_indices(offsets, size), warps[:, None]] = clocks
+
+    def _check_marks(
+        self,
+        shadow: Bytes | None,
+        other_what: str,
+        offsets: Array,
+        size: int,
+        aligned: bool,
+        lanes: Array,
+        warps: Array,
+        what: str,
+    ) -> None:
+        """Against the last access that each warp marked in `shadow`."""
+        if shadow is None:
+            return
+        late = shadow.gather(offsets, size, aligned) > self.seen[warps][:, None, :]
+        if late.any():
+            lane, byte, other = np.argwhere(late)[0]
+            self._race(offsets[lane] + byte, what, lanes[lane], other_what, other)
+
+    def _check_async_reads(self, offsets: Array, size: int, lanes: Array, warps: Array, what: str) -> None:
+        """No asynchronous read of these bytes may be under way, or retired by another warp group with no barrier
+        since."""
+        busy = self.async_readers[offsets >> 4] | self.async_readers[(offsets + size - 1) >> 4]
+        if busy.any():
+            at = _first(busy != 0)
+            raise EmulatorError(
+                f"Lane {lanes[at]} writes shared memory at byte {offsets[at]}, which an issued wgmma may still read; "
+                "wait for its group (wgmma.wait_group) first."
+            )
+        groups = np.arange(self.async_marks.shape[1])
+        for rows in (offsets >> 4, (offsets + size - 1) >> 4):
+            late = (self.async_marks[rows] > self.seen[warps][:, ::4]) & (groups != warps[:, None] // 4)
+            if late.any():
+                lane, group = np.argwhere(late)[0]
+                self._race(offsets[lane], what, lanes[lane], "wgmma read", 4 * group)
 
     def _race(self, byte: Any, what: str, lane: Any, other_what: str, other_warp: Any) -> None:
         who = "" if lane is None else f" by lane {lane}"

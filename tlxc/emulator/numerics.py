@@ -36,7 +36,7 @@ def _float32_to_odd(value: Array) -> Array:
     bits = short.view(np.int32)
     overflow = np.isinf(short) & np.isfinite(value)
     inexact = np.isfinite(short) & (back != value) & (bits & 1 == 0)
-    away = np.where(np.abs(value) > np.abs(back), 1, -1)
+    away = np.where(np.abs(value) > np.abs(back), np.int32(1), np.int32(-1))
     bits = np.where(inexact, bits + away, bits) - overflow.astype(np.int32)
     return bits.view(np.float32)
 

@@ -9,11 +9,13 @@ from typing import Any, cast
 import numpy as np
 
 from tlxc.emulator import amdgcn, generic, nvptx, ptx
+from tlxc.emulator.cursor import Operand
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.instructions import Context, compile_instruction, gep_terms
 from tlxc.emulator.machine import CompiledBlock, Cta, Edge, Program, Step, block_order
 from tlxc.emulator.memory import SHARED_BASE, SHARED_WINDOW, constant_address
-from tlxc.emulator.parse import Block, Function, Instruction, Module, Operand
+from tlxc.emulator.module import Block, Function, Module
+from tlxc.emulator.parse import Instruction
 from tlxc.emulator.values import Array, IntType, LaneValue, PointerType, VoidType, lane_type, size_of
 
 _WORD = (1 << 64) - 1

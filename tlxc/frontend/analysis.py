@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from typing import Optional
 
-Decide = Callable[[ast.expr], Optional[bool]]
+Decide = Callable[[ast.expr], bool | None]
 
 
 def _alive(node: ast.AST, decide: Decide) -> Iterator[ast.AST]:
@@ -40,3 +39,11 @@ def has_return(statement: ast.stmt, decide: Decide) -> bool:
 
 def names_used(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def local_names(node: ast.FunctionDef) -> set[str]:
+    """Parameters and every name that the function assigns anywhere, as Python's own scoping has it."""
+    arguments = node.args
+    stars = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+    names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars)}
+    return names | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

@@ -7,19 +7,19 @@ that is an error only where it is read, and the error says why.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tlxc.errors import Location
-from tlxc.ir.core import Region, Value
+from tlxc.errors import CompileError
+from tlxc.ir.core import Region
 from tlxc.language import math
 from tlxc.language.core import describe, tensor
 
 from .flow import Flow, Fork, Returned, Splice, Step
 from .scope import Binding, Names, Undefined
-from .values import Fixed, Mismatch, Structure, describe_type, flatten, leaf_types, rebuild, same, unify
+from .values import Mismatch, Structure, describe_type, flatten, leaf_types, rebuild, same, unify
 
 if TYPE_CHECKING:
     from .visitor import Visitor
@@ -47,7 +47,7 @@ def condition(v: Visitor, node: ast.expr, keyword: str) -> bool | tensor:
             f"the condition of `{keyword}` is a tile, but a branch needs one scalar",
             found=describe(value),
             allowed="a run-time scalar or a compile-time value",
-            fix="choose element by element with tl.where(cond, x, y), or reduce the tile to a scalar with tl.max or tl.min",
+            fix="choose element by element with tl.where(cond, x, y), or reduce the tile to a scalar with tl.max",
         )
     truth: tensor = v.apply(node, math.truth, value)
     return truth
@@ -66,16 +66,15 @@ def if_statement(v: Visitor, node: ast.If) -> Flow:
 # ------------------------------------------------------------------------------------------------------- both branches
 @dataclass
 class Arm:
-    """One branch after it was compiled: its ops, its names, and the value of an expression or of the function."""
+    """One branch after it was compiled: its ops, its names, and what its action returned."""
 
     region: Region
     names: Names
     value: Any = None
-    loc: Location | None = None
 
 
 @contextmanager
-def own_names(v: Visitor, names: Names) -> Any:
+def own_names(v: Visitor, names: Names) -> Iterator[None]:
     """Assignments inside change `names` only."""
     outer, v.frame.names = v.frame.names, names
     try:
@@ -117,19 +116,19 @@ def choose(
 
 
 def _merge_name(
-    join: Join, node: ast.AST, name: str, a: Binding | Undefined | None, b: Binding | Undefined | None
+    join: Join, node: ast.If | ast.IfExp, name: str, a: Binding | Undefined | None, b: Binding | Undefined | None
 ) -> Binding | Undefined:
     """What a name is after the branches; a name to be merged is filled in when the op exists."""
     if not isinstance(a, Binding) or not isinstance(b, Binding):
-        return _missing(name, a, b)
+        return _missing(name, node, a, b)
     if same(a.value, b.value):
         return a
     try:
         join.add(name, a.value, b.value)
     except Mismatch as mismatch:
-        types = f"{describe_type(mismatch.left)} after the first branch and {describe_type(mismatch.right)} after the other"
+        first, second = describe_type(mismatch.left), describe_type(mismatch.right)
         return Undefined(
-            found=f"its type depends on a run-time condition: it is {types}",
+            found=f"a run-time condition decides its type: {first} after one branch, {second} after the other",
             fix=f"give `{name}` one type in both branches, for example with `.to(...)`",
             related=((f"`{name}` is assigned", a.loc), (f"`{name}` is assigned otherwise", b.loc)),
         )
@@ -137,18 +136,21 @@ def _merge_name(
     return a
 
 
-def _missing(name: str, a: Binding | Undefined | None, b: Binding | Undefined | None) -> Undefined:
+def _missing(
+    name: str, node: ast.If | ast.IfExp, a: Binding | Undefined | None, b: Binding | Undefined | None
+) -> Undefined:
     """A name that one branch alone gives a value; an older reason stands where the branches add nothing."""
     if not isinstance(a, Binding) and not isinstance(b, Binding):
         reason = a if isinstance(a, Undefined) else b
         assert isinstance(reason, Undefined)
         return reason
-    bound, where, elsewhere = (a, "first", "second") if isinstance(a, Binding) else (b, "second", "first")
+    bound, where, elsewhere = (a, "if", "else") if isinstance(a, Binding) else (b, "else", "if")
     assert isinstance(bound, Binding)
+    missing = f"the `{elsewhere}` branch leaves it without a value" if node.orelse else "there is no `else` branch"
     return Undefined(
-        found=f"the {where} branch of a run-time `if` assigns it, the {elsewhere} branch leaves it without a value",
+        found=f"the `{where}` branch assigns it, and {missing}; the condition is known only at run time",
         fix=f"assign `{name}` before the `if`, or in both branches",
-        related=((f"`{name}` is assigned in the {where} branch", bound.loc),),
+        related=((f"`{name}` is assigned in the `{where}` branch", bound.loc),),
     )
 
 
@@ -168,11 +170,9 @@ class Join:
         """Ends both regions, appends the op and returns the joined value of every key."""
         v = self.v
         for position, arm in enumerate(self.arms):
-            with v.into(arm.region):
-                yields: list[Value] = []
-                for pair in self.pairs.values():
-                    yields += v.apply(self.node, lambda p=pair: list(flatten(p[position], p[2])))  # noqa: B023
-                v.builder.op("yield", yields)
+            with v.into(arm.region), v.at(self.node):
+                yields = [x for pair in self.pairs.values() for x in flatten(pair[position], pair[2])]
+                v.builder.op("yield", tuple(yields))
         types = [t for pair in self.pairs.values() for t in leaf_types(pair[2])]
         v.builder.loc = v.location(self.node)
         op = v.builder.op("if", (test.value,), types, [arm.region for arm in self.arms])
@@ -184,23 +184,23 @@ class Join:
 def fork(v: Visitor, flow: Fork, rest: Sequence[Step]) -> Returned:
     """A run-time `if` with a `return` in it, and all the steps after it: each branch that does not return goes on with
     them, so a function still ends at one place."""
-    entered: list[int] = []
-    enter = lambda: entered.append(1)  # noqa: E731
-    arms = []
-    for statements in (flow.node.body, flow.node.orelse):
-        ends: list[Returned | None] = []
-        arm = compile_arm(v, lambda s=statements, e=ends: e.append(v.run([*s, enter, *rest])))  # type: ignore[misc]
-        arm.value, arm.loc = (ends[0].value, ends[0].loc) if ends[0] else (None, None)
-        arms.append(arm)
+    entered: list[str] = []
+
+    def branch(label: str, statements: Sequence[Step]) -> tuple[Arm, Returned | None]:
+        arm = compile_arm(v, lambda: v.run([*statements, lambda: entered.append(label), *rest]))
+        return arm, arm.value
+
+    then, first = branch("then", flow.node.body)
+    other, second = branch("else", flow.node.orelse)
     if rest and len(entered) > 1:
         _count_copy(v, flow.node)
-    join = Join(v, flow.node, (arms[0], arms[1]))
+    join = Join(v, flow.node, (then, other))
     try:
-        join.add("", arms[0].value, arms[1].value)
+        join.add("", first.value if first else None, second.value if second else None)
     except Mismatch:
-        raise _returns_differ(v, flow.node, arms) from None
-    value = join.emit(flow.condition)[""]
-    return Returned(value, arms[0].loc or arms[1].loc or v.location(flow.node))
+        raise _returns_differ(v, flow.node, first, second) from None
+    end = first or second
+    return Returned(join.emit(flow.condition)[""], end.loc if end else v.location(flow.node))
 
 
 def _count_copy(v: Visitor, node: ast.If) -> None:
@@ -208,20 +208,17 @@ def _count_copy(v: Visitor, node: ast.If) -> None:
     if v.frame.copies > MAX_COPIES:
         raise v.error(
             node,
-            f"`return` stands in so many nested run-time branches that what follows them is compiled over {MAX_COPIES} times",
+            "`return` stands in too many nested run-time branches",
+            found=f"statements after them that would be compiled more than {MAX_COPIES} times",
             fix="return at the outermost `if`, or set a flag in the branches and test it once",
         )
 
 
-def _returns_differ(v: Visitor, node: ast.If, arms: list[Arm]) -> Exception:
-    related = [("this path returns", arm.loc) for arm in arms if arm.loc]
+def _returns_differ(v: Visitor, node: ast.If, *ends: Returned | None) -> CompileError:
     return v.error(
         node,
         f"`{v.frame.source.name}` returns values of different types on the two paths of a run-time `if`",
-        found=" and ".join(describe_type(arm.value) if arm.loc else "nothing" for arm in arms),
+        found=" and ".join(describe_type(end.value) if end else "nothing" for end in ends),
         fix="return one type on all paths, for example with `.to(...)`",
-        related=related,
+        related=[("this path returns", end.loc) for end in ends if end],
     )
-
-
-__all__ = ["Fixed", "choose", "condition", "fork", "if_statement", "own_names"]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
 
-from .globals import UNDEFINED, find, is_constant, unwrap
+from .globals import UNDEFINED, find, is_constant, is_standard_library, unwrap
 from .source import Source
 
 
@@ -28,18 +28,20 @@ class Change:
 
 @dataclass(frozen=True)
 class Read:
-    """One constant or function: `name` as written in the kernel, the value that was read, and where to look again: a module's or
-    function's namespace with `key`, or a closure cell."""
+    """One constant or function: `name` as written in the kernel, the value that was read (UNDEFINED where there was
+    none), and where to look again: `key` of the function's globals or of a module, or a closure cell."""
 
     name: str
     value: Any
-    holder: Any
+    holder: Any = field(repr=False)
     key: str
 
     def now(self) -> Any:
         """The present value, or UNDEFINED."""
         if isinstance(self.holder, dict):
             return self.holder.get(self.key, UNDEFINED)
+        if isinstance(self.holder, ModuleType):
+            return getattr(self.holder, self.key, UNDEFINED)
         try:
             return self.holder.cell_contents
         except ValueError:  # the variable was deleted
@@ -61,32 +63,33 @@ class Dependencies:
 def collect(source: Source) -> Dependencies:
     """Walks the function and everything that it calls; the order is that of the text, so the digest is reproducible."""
     pending, seen = [source], {source.fn}
-    parts: list[str] = []
+    parts = [source.text]  # an error where the kernel has no source; helpers without are reported where they are called
     reads: dict[tuple[int, str], Read] = {}
     while pending:
         current = pending.pop(0)
+        if not current.readable:
+            continue
         parts.append(f"function {current.name}\n{current.text}")
-        parts += [f"default {p.name} = {_key(p.default)}" for p in current.parameters if is_constant(p.default)]
         containers = (list, dict, set) if hasattr(current.fn, "__tlxc_constexpr__") else ()
-        for name, value, holder, key in _references(current):
+        found = [(f"default {p.name}", p.default, None, "") for p in current.parameters]
+        for name, value, holder, key in (*found, *_references(current)):
             functions = list(_functions(value))
             pending += [f for f in functions if f.fn not in seen]
             seen |= {f.fn for f in functions}
-            constant = is_constant(value) or isinstance(value, containers)
+            constant = value is UNDEFINED or is_constant(value) or isinstance(value, containers)
             if constant:
                 parts.append(f"constant {current.name}.{name} = {_key(value)}")
-            if (constant or functions) and (id(holder), key) not in reads:
-                reads[id(holder), key] = Read(name, value, holder, key)
+            if (constant or functions) and holder is not None:
+                reads.setdefault((id(holder), key), Read(name, value, holder, key))
     text = "\0".join(parts)
     return Dependencies(hashlib.sha256(text.encode()).hexdigest(), tuple(reads.values()))
 
 
 def _references(source: Source) -> Iterator[tuple[str, Any, Any, str]]:
     """(dotted name, value, holder, key) of every outside name, attributes of modules included, in order of the text."""
-    local = local_names(source.node)
-    for node in ast.walk(source.node):
+    for node in (n for part in (source.node.args, *source.node.body) for n in ast.walk(part)):
         chain = _chain(node)
-        if not chain or chain[0] in local:
+        if not chain or chain[0] in source.local:
             continue
         holder: Any = source.cell(chain[0])
         if holder is None:
@@ -96,9 +99,9 @@ def _references(source: Source) -> Iterator[tuple[str, Any, Any, str]]:
             if not isinstance(value, ModuleType):
                 chain = chain[:i]
                 break
-            holder, key = vars(value), attribute
+            holder, key = value, attribute
             value = getattr(value, attribute, UNDEFINED)
-        if value is not UNDEFINED and not _own(holder):
+        if not _own(holder):
             yield ".".join(chain), value, holder, key
 
 
@@ -113,12 +116,13 @@ def _chain(node: ast.AST) -> list[str]:
 
 def _own(holder: Any) -> bool:
     """Whether a namespace is one of tlxc itself, whose version is in every key."""
-    return isinstance(holder, dict) and str(holder.get("__name__", "")).partition(".")[0] == "tlxc"
+    name = holder.get("__name__", "") if isinstance(holder, dict) else getattr(holder, "__name__", "")
+    return str(name).partition(".")[0] == "tlxc"
 
 
 def _functions(value: Any) -> Iterator[Source]:
-    """Sources of the functions in a value: itself, or items of a tuple.  Compile-time functions are no kernels, so
-    what a kernel may not contain is no error in them."""
+    """Sources of the functions in a value: itself, or items of a tuple.  What kernels may not contain is no error here:
+    compile-time functions are no kernels, and others are reported where they are called."""
     if isinstance(value, tuple):
         for item in value:
             yield from _functions(item)
@@ -127,26 +131,16 @@ def _functions(value: Any) -> Iterator[Source]:
     carried = getattr(value, "__tlxc_source__", None)
     if isinstance(carried, Source):
         yield carried
-    elif not isinstance(value, FunctionType) or _own(value.__globals__) or hasattr(value, "__tlxc_builtin__"):
-        return
-    elif hasattr(value, "__tlxc_constexpr__"):
+    elif isinstance(value, FunctionType) and not _own(value.__globals__) and not is_standard_library(value):
         yield Source(value)
-    else:
-        yield Source.of(value)
 
 
 def _key(value: Any) -> str:
     """Text that two values share exactly when a kernel cannot tell them apart."""
     value = unwrap(value)
+    if value is UNDEFINED:
+        return "undefined"
     if isinstance(value, tuple):
         return f"({', '.join(map(_key, value))})"
-    functions = list(_functions(value))
+    functions = [f for f in _functions(value) if f.readable]
     return functions[0].text if functions else f"{type(value).__name__} {value!r}"
-
-
-def local_names(node: ast.FunctionDef) -> set[str]:
-    """Parameters and every name that the function assigns anywhere, as Python's own scoping has it."""
-    arguments = node.args
-    stars = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
-    names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars)}
-    return names | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tlxc.errors import CompileError
 from tlxc.language import promotion
 from tlxc.language.core import (
     constant_floordiv,
@@ -19,8 +18,9 @@ from tlxc.language.core import (
     tensor,
 )
 
-from . import branches, calls
-from .globals import UNDEFINED, admit
+from . import branches, calls, loops
+from .assign import assign
+from .globals import UNDEFINED, admit, has_attribute
 from .scope import suggestion
 from .values import describe_type, is_runtime, same
 
@@ -56,8 +56,12 @@ UNARY: dict[type[ast.unaryop], tuple[Callable[[Any], Any], str]] = {
     ast.UAdd: (operator.pos, "+"),
     ast.Invert: (operator.invert, "~"),
 }
+CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
 # Compile-time numbers follow the rule of run-time integers, not Python's.
-CONSTANT_DIVISION = {ast.FloorDiv: constant_floordiv, ast.Mod: constant_mod}
+CONSTANT_DIVISION: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.FloorDiv: constant_floordiv,
+    ast.Mod: constant_mod,
+}
 
 
 def _constant(v: Visitor, node: ast.Constant) -> Any:
@@ -79,18 +83,10 @@ def _sequence(v: Visitor, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
     items: list[Any] = []
     for item in node.elts:
         if isinstance(item, ast.Starred):
-            items += unpacked(v, item.value)
+            items += calls.unpacked(v, item.value)
         else:
             items.append(v.eval(item))
     return tuple(items)
-
-
-def unpacked(v: Visitor, node: ast.expr) -> tuple[Any, ...]:
-    """The items of an expression after `*`."""
-    value = v.eval(node)
-    if not isinstance(value, tuple):
-        raise v.error(node, "only a tuple can be unpacked with `*`", found=describe_type(value))
-    return value
 
 
 def _attribute(v: Visitor, node: ast.Attribute) -> Any:
@@ -100,11 +96,10 @@ def _attribute(v: Visitor, node: ast.Attribute) -> Any:
         ours = base.__name__.partition(".")[0] == "tlxc"
         offered = getattr(base, "__all__", dir(base)) if ours else dir(base)
         if value is UNDEFINED or name not in offered:
-            raise v.error(node, f"the module `{ast.unparse(node.value)}` has no `{name}`", fix=suggestion(name, offered))
-        try:
+            summary = f"the module `{ast.unparse(node.value)}` has no `{name}`"
+            raise v.error(node, summary, fix=suggestion(name, offered))
+        with v.at(node):
             return admit(f"{ast.unparse(node.value)}.{name}", value)
-        except CompileError as error:
-            raise error.at(v.location(node))  # noqa: B904
     return attribute(v, node, base, name)
 
 
@@ -112,12 +107,9 @@ def attribute(v: Visitor, node: ast.AST, base: Any, name: str) -> Any:
     """`base.name` of a value that is no module."""
     if name == "value" and not isinstance(base, tensor):
         return base  # compile-time values stand for themselves, with or without `.value`
-    public = not name.startswith("_") and name != "value"
-    if not public or not hasattr(base, name):
-        known = [n for n in dir(base) if n != "value"]
-        raise v.error(
-            node, f"{describe_type(base)} has no attribute `{name}`", fix=suggestion(name, known) if public else ""
-        )
+    if not has_attribute(base, name):
+        fix = "" if name.startswith("_") else suggestion(name, [n for n in dir(base) if has_attribute(base, n)])
+        raise v.error(node, f"{describe_type(base)} has no attribute `{name}`", fix=fix)
     return v.apply(node, getattr, base, name)
 
 
@@ -150,7 +142,7 @@ def binary(v: Visitor, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     kind = type(op)
     fn = BINARY[kind][0]
     if kind in CONSTANT_DIVISION and promotion.is_literal(a) and promotion.is_literal(b):
-        fn = CONSTANT_DIVISION[kind]  # type: ignore[index]
+        fn = CONSTANT_DIVISION[kind]
     return v.apply(node, fn, a, b)
 
 
@@ -249,7 +241,7 @@ def _formatted(v: Visitor, node: ast.FormattedValue) -> str:
         )
     spec = "" if node.format_spec is None else v.eval(node.format_spec)
     if node.conversion != -1:
-        value = {"s": str, "r": repr, "a": ascii}[chr(node.conversion)](value)
+        value = CONVERSIONS[node.conversion](value)
     return v.apply(node, format, value, spec)
 
 
@@ -257,14 +249,13 @@ def _comprehension(v: Visitor, node: ast.ListComp) -> tuple[Any, ...]:
     """`[f(x) for x in items]`, unrolled; the loop variable is local to it."""
     (first, *more) = node.generators
     if more or first.ifs or first.is_async:
-        raise v.error(node, "a list comprehension has one `for` and no `if` in a kernel", fix="write a tl.static_range loop")
-    from . import loops, statements
-
+        summary = "a list comprehension has one `for` and no `if` in a kernel"
+        raise v.error(node, summary, fix="write a tl.static_range loop")
     items = loops.compile_time_items(v, first.iter)
     outside = dict(v.frame.names)
     made = []
     for item in items:
-        statements.assign(v, first.target, item)
+        assign(v, first.target, item)
         made.append(v.eval(node.elt))
     for name in {n.id for n in ast.walk(first.target) if isinstance(n, ast.Name)}:
         v.frame.names.pop(name, None)

@@ -7,6 +7,7 @@ changed one must be noticed.
 from __future__ import annotations
 
 import builtins
+import sys
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -20,14 +21,15 @@ CONSTANT_TYPES = (bool, int, float, str, type(None))
 MARKS = ("__tlxc_builtin__", "__tlxc_constexpr__", "__tlxc_range__", "__tlxc_source__")
 
 # Python builtins that have a meaning in a kernel; `calls` says which.
-PYTHON_BUILTINS = "abs bool float getattr hasattr int isinstance len list max min range tuple".split()
+PYTHON_BUILTINS = "abs bool float getattr hasattr int isinstance len list max min range str tuple".split()
+_BUILTIN_IDS = {id(getattr(builtins, name)) for name in PYTHON_BUILTINS}
 ALLOWED_GLOBALS = (
     "modules, functions, kernels, dtypes, ints, floats, bools, strings, None, tuples of these, and tl.constexpr values"
 )
 
 
 def unwrap(value: Any) -> Any:
-    """A compile-time value without its `tl.constexpr` wrapper; a list becomes a tuple, because kernels do not mutate."""
+    """A compile-time value without its `tl.constexpr` wrapper; a list becomes a tuple: kernels do not mutate."""
     if isinstance(value, constexpr):
         return unwrap(value.value)
     if isinstance(value, list) or type(value) is tuple:
@@ -36,7 +38,7 @@ def unwrap(value: Any) -> Any:
 
 
 def is_constant(value: Any) -> bool:
-    """Whether a value from outside is data that a kernel may read: numbers, strings, dtypes, layouts and tuples of them."""
+    """Whether a value from outside is data that a kernel may read: numbers, strings, dtypes, layouts, tuples."""
     if isinstance(value, tuple):
         return all(is_constant(v) or is_code(v) for v in value)
     return isinstance(value, (*CONSTANT_TYPES, constexpr)) or (_is_ours(type(value)) and not is_code(value))
@@ -44,8 +46,10 @@ def is_constant(value: Any) -> bool:
 
 def is_code(value: Any) -> bool:
     """Whether a value from outside is a function, kernel or class that a kernel may name."""
+    if id(value) in _BUILTIN_IDS:
+        return True
     if isinstance(value, type):
-        return value in (bool, int, float, str, tuple, list) or _is_ours(value)
+        return _is_ours(value)
     return isinstance(value, FunctionType) or any(hasattr(value, mark) for mark in MARKS)
 
 
@@ -67,29 +71,44 @@ def find(source: Source, name: str) -> Any:
     return getattr(builtins, name) if name in PYTHON_BUILTINS else UNDEFINED
 
 
+def has_attribute(x: Any, name: str) -> bool:
+    """Whether a value that is no module offers an attribute to kernels; properties are not run, they may append ops."""
+    if name.startswith("_") or (name == "value" and hasattr(type(x), "value")):
+        return False
+    return hasattr(x if isinstance(x, type) else type(x), name) or name in getattr(x, "__dict__", ())
+
+
 def admit(name: str, value: Any) -> Any:
     """A value from outside as the kernel sees it; an error for the kinds that it may not read."""
     if isinstance(value, ModuleType) or is_constant(value) or is_code(value):
         return unwrap(value)
-    python = getattr(builtins, name, UNDEFINED) is value or getattr(value, "__module__", None) == "builtins"
     raise CompileError(
         f"`{name}` cannot be used in a kernel",
-        found=f"a Python builtin, {name}" if python and callable(value) else f"a value of type {_type_name(value)}",
+        found=_describe(value),
         allowed=ALLOWED_GLOBALS,
-        fix=_FIXES.get(type(value).__name__, "pass it as a kernel argument, or compute what is needed of it before the launch"),
+        fix=_FIXES.get(type(value).__name__, "pass it as a kernel argument, or pass what is needed of it"),
     )
 
 
+def is_standard_library(fn: FunctionType) -> bool:
+    """Whether a function is Python's own: it was not written to be inlined into kernels."""
+    return (fn.__module__ or "").partition(".")[0] in sys.stdlib_module_names - {"__main__"}
+
+
+COMPILE_TIME = "call it in a function decorated with @tlxc.constexpr_function, which runs at compile time"
 _FIXES = {
     "list": "make it a tuple: then its value can enter the cache key",
     "dict": "use one name per entry, or a tuple",
     "set": "make it a tuple: then its value can enter the cache key",
-    "builtin_function_or_method": "call it in a function decorated with @tlxc.constexpr_function, which runs at compile time",
+    "builtin_function_or_method": COMPILE_TIME,
     "ufunc": "use the function of the same name in `tl`",
-    "type": "call it in a function decorated with @tlxc.constexpr_function, which runs at compile time",
+    "type": COMPILE_TIME,
 }
 
 
-def _type_name(value: Any) -> str:
+def _describe(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__qualname__}"
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    prefix = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"a value of type {prefix}{kind.__qualname__}"

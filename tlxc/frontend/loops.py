@@ -12,26 +12,25 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tlxc.errors import CompileError, Location
+from tlxc.errors import CompileError
 from tlxc.ir.core import Region, Value
-from tlxc.ir.types import DType, Scalar, element_of, int32, int64, shape_of
-from tlxc.language import promotion
+from tlxc.ir.types import DType, Scalar, int32, int64
+from tlxc.language import promotion, tl
 from tlxc.language.core import as_tensor, convert, tensor
 
 from .analysis import assigned
+from .assign import assign
 from .branches import condition, own_names
+from .calls import arguments
 from .flow import Flow, Splice, Step
 from .scope import Binding, Names, Undefined
-from .statements import assign
 from .values import (
-    Leaf,
     Mismatch,
     Structure,
     carried,
-    describe_structure,
+    conform,
     describe_type,
     flatten,
-    is_runtime,
     is_scalar_number,
     leaf_types,
     rebuild,
@@ -74,11 +73,7 @@ def _callee(v: Visitor, node: ast.expr) -> Any:
 
 
 def _counted(v: Visitor, node: ast.expr) -> Any:
-    """The bounds of `range(...)` or `tl.range(...)`, in an object with start, stop and step; None for other iterables."""
-    from tlxc.language import tl
-
-    from .calls import arguments
-
+    """The bounds of `range(...)` or `tl.range(...)` as start, stop and step of an object; None for other iterables."""
     callee = _callee(v, node)
     if callee is not builtins.range and getattr(callee, "__tlxc_range__", "") != "range":
         return None
@@ -86,12 +81,13 @@ def _counted(v: Visitor, node: ast.expr) -> Any:
     args, keywords = arguments(v, node)
     if callee is builtins.range:
         if keywords or not 1 <= len(args) <= 3:
-            raise v.error(node, "range takes one to three bounds", allowed="range(stop), range(start, stop), range(start, stop, step)")
+            forms = "range(stop), range(start, stop), range(start, stop, step)"
+            raise v.error(node, "range takes one to three bounds", allowed=forms)
         callee = tl.range
     bounds = v.apply(node, callee, *args, **keywords)
-    for option in ("num_stages", "loop_unroll_factor"):
-        if getattr(bounds, option) is not None:
-            _note(v, node, f"tl.range: `{option}` is accepted and has no effect; tlxc neither pipelines nor unrolls by itself")
+    hints = [option for option in ("num_stages", "loop_unroll_factor") if getattr(bounds, option) is not None]
+    if hints:
+        _note(v, node, f"tl.range: no effect of {' and '.join(hints)}, tlxc pipelines and unrolls nothing by itself")
     return bounds
 
 
@@ -104,14 +100,12 @@ def _note(v: Visitor, node: ast.AST, text: str) -> None:
 
 def compile_time_items(v: Visitor, node: ast.expr) -> Sequence[Any]:
     """The items of a tuple or of tl.static_range; in a comprehension also of a range with compile-time bounds."""
-    from .calls import arguments
-
     callee = _callee(v, node)
     if callee is builtins.range or hasattr(callee, "__tlxc_range__"):
         assert isinstance(node, ast.Call)
         args, keywords = arguments(v, node)
         bounds = v.apply(node, callee, *args, **keywords)
-        items: Sequence[Any] = builtins.range(bounds.start, bounds.stop, bounds.step)
+        items: Sequence[Any] = v.apply(node, builtins.range, bounds.start, bounds.stop, bounds.step)
     else:
         items = v.eval(node)
     if not isinstance(items, (tuple, builtins.range)):
@@ -159,7 +153,7 @@ def _bounds(v: Visitor, node: ast.expr, bounds: Any) -> tuple[DType, list[Value]
         )
 
     def value(x: Any) -> Value:
-        converted: tensor = v.apply(node, convert, x, dtype) if isinstance(x, tensor) else v.apply(node, as_tensor, x, dtype)
+        converted: tensor = v.apply(node, convert if isinstance(x, tensor) else as_tensor, x, dtype)
         return converted.value
 
     return dtype, [value(x) for x in parts]
@@ -176,8 +170,9 @@ class Carried:
         self.entry: dict[str, Binding] = {n: b for n in names if isinstance(b := v.frame.names.get(n), Binding)}
         self.structures: dict[str, Structure] = {n: carried(b.value) for n, b in self.entry.items()}
         self.inits: list[Value] = []
-        for name, binding in self.entry.items():
-            self.inits += v.apply(node, lambda b=binding, n=name: list(flatten(b.value, self.structures[n])))
+        with v.at(node):
+            for name, binding in self.entry.items():
+                self.inits += flatten(binding.value, self.structures[name])
         self.types = [t for s in self.structures.values() for t in leaf_types(s)]
 
     def arguments(self, names: Names) -> list[Value]:
@@ -198,21 +193,32 @@ class Carried:
             if isinstance(now, Undefined):
                 raise now.error(name, self.v.location(self.node))
             try:
-                values += self.v.apply(self.node, lambda n=now, s=structure: _flatten(n.value, s))
-            except _Changed as changed:
-                raise self._type_changed(name, now, changed.mismatch) from None
+                conform(now.value, structure)
+            except Mismatch as mismatch:
+                raise self._type_changed(name, now, mismatch) from None
+            with self.v.at(self.node):
+                values += flatten(now.value, structure)
         return values
 
     def _type_changed(self, name: str, now: Binding, mismatch: Mismatch) -> CompileError:
-        before, after = mismatch.left, mismatch.right
-        text = describe_structure(before) if isinstance(before, Leaf) else _describe(before)
+        before, after = describe_type(mismatch.left), describe_type(mismatch.right)
+        entry = (f"`{name}` gets the value with which it enters the loop", self.entry[name].loc)
+        if not leaf_types(self.structures[name]):
+            return CompileError(
+                f"`{name}` changes in a run-time loop, but it has no run-time form",
+                found=f"it enters the loop as {before} and leaves the body as {after}",
+                allowed="numbers, pointers, tiles and tuples of them",
+                fix="unroll the loop with tl.static_range",
+                loc=now.loc,
+                related=[entry],
+            )
         return CompileError(
             f"`{name}` changes its type in a loop",
-            found=f"it enters the loop as {text} and leaves the body as {_describe(after)}",
+            found=f"it enters the loop as {before} and leaves the body as {after}",
             allowed="one dtype and shape for all trips",
-            fix=_type_fix(name, self.entry[name].value, before, after),
+            fix=_type_fix(name, self.entry[name].value, now.value),
             loc=now.loc,
-            related=[(f"`{name}` gets the value with which it enters the loop", self.entry[name].loc)],
+            related=[entry],
         )
 
     def leave(self, inner: Names, results: list[Value], loop_names: set[str]) -> None:
@@ -223,18 +229,92 @@ class Carried:
             binding = inner[name]
             assert isinstance(binding, Binding)
             v.bind(name, rebuild(structure, source), binding.loc)
-        for name in (*self.changing, *sorted(loop_names)):
-            if name in self.entry:
-                continue
-            binding = inner.get(name)
+        for name in dict.fromkeys((*self.changing, *sorted(loop_names))):
+            now = inner.get(name)
             if name in loop_names:
-                v.frame.names[name] = _gone(name, "it is the variable of a run-time loop, which ended", loc)
-            elif isinstance(binding, Binding):
-                what = "it is first assigned inside a run-time loop, which may make no trip"
-                v.frame.names[name] = _gone(name, what, binding.loc)
+                v.frame.names[name] = Undefined(
+                    "it is the variable of a run-time loop, which has ended",
+                    "keep the value in a variable that is assigned before the loop",
+                    ((f"`{name}` is the variable of the loop", loc),),
+                )
+            elif isinstance(now, Undefined):
+                v.frame.names[name] = now
+            elif isinstance(now, Binding) and name not in self.entry:
+                v.frame.names[name] = Undefined(
+                    "it is first assigned inside a run-time loop, which may make no trip",
+                    f"assign `{name}` before the loop",
+                    ((f"`{name}` is assigned in the loop", now.loc),),
+                )
 
 
-class _Changed(Exception):
-    def __init__(self, mismatch: Mismatch) -> None:
-        super().__init__()
-        self.mismatch = mismatch
+def _type_fix(name: str, before: Any, after: Any) -> str:
+    """The cast or the assignment that makes the two types one."""
+    if isinstance(after, tensor) and promotion.is_literal(before) and is_scalar_number(after):
+        return f"start it with that dtype: `{name}: {after.dtype!r} = {before!r}`"
+    if not isinstance(after, tensor) or (promotion.is_literal(before) and not after.shape):
+        return f"give `{name}` the type that it has in the loop before the loop starts"
+    if promotion.is_literal(before):
+        return f"start it as a tile, for example `{name} = tl.full({after.shape}, {before!r}, {after.dtype!r})`"
+    if isinstance(before, tensor) and before.shape == after.shape and isinstance(before.dtype, DType):
+        return f"end the body with `{name} = {name}.to({before.dtype!r})`, or start with {after.dtype!r}"
+    return f"give `{name}` its final shape and dtype before the loop, for example with tl.zeros"
+
+
+# ------------------------------------------------------------------------------------------------------ run-time loops
+def counted_loop(v: Visitor, node: ast.For, bounds: Any) -> None:
+    """`for` over range: one `for` op; a negative compile-time step counts down."""
+    target = node.target
+    if not isinstance(target, ast.Name):
+        raise v.error(target, "the variable of a run-time loop is one name", fix="write `for i in range(...)`")
+    dtype, limits = _bounds(v, node.iter, bounds)
+    loop = Carried(v, node, {target.id})
+    names = dict(v.frame.names)
+    index = Value(Scalar(dtype), name=target.id)
+    region = Region([index, *loop.arguments(names)])
+    with own_names(v, names), v.into(region):
+        v.bind(target.id, tensor(index), v.location(target))
+        yields = _body(v, node, loop)
+    _end(v, node, region, yields)
+    descending = {"descending": True} if isinstance(bounds.step, int) and bounds.step < 0 else {}
+    op = v.builder.op("for", (*limits, *loop.inits), loop.types, [region], **descending)
+    loop.leave(names, op.results, {target.id})
+
+
+def while_statement(v: Visitor, node: ast.While) -> None:
+    """One `while` op; the condition is a region of its own, because every trip computes it again."""
+    _refuse_else(v, node)
+    if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
+        raise v.error(node.test, "`:=` in the condition of `while` is not supported", fix="assign the name in the body")
+    loop = Carried(v, node, set())
+    before, names = dict(v.frame.names), dict(v.frame.names)
+    test_region, region = Region(loop.arguments(before)), Region(loop.arguments(names))
+    with own_names(v, before), v.into(test_region):
+        test = condition(v, node.test, "while")
+    if test is True:
+        raise v.error(
+            node.test,
+            "this loop never ends",
+            found="a condition that is true at compile time; a kernel has no `break`",
+            fix="loop on a run-time condition, or use a `for` loop",
+        )
+    if isinstance(test, bool):
+        return
+    with own_names(v, names), v.into(region):
+        yields = _body(v, node, loop)
+    _end(v, node, test_region, [test.value])
+    _end(v, node, region, yields)
+    op = v.builder.op("while", tuple(loop.inits), loop.types, [test_region, region])
+    loop.leave(names, op.results, set())
+
+
+def _body(v: Visitor, node: ast.For | ast.While, loop: Carried) -> list[Value]:
+    """Compiles the body where the builder stands; the values that it yields."""
+    v.frame.loops += 1
+    v.block(node.body)
+    v.frame.loops -= 1
+    return loop.ends()
+
+
+def _end(v: Visitor, node: ast.AST, region: Region, yields: list[Value]) -> None:
+    with v.into(region), v.at(node):
+        v.builder.op("yield", tuple(yields))

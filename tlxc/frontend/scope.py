@@ -8,7 +8,6 @@ from typing import Any, Union
 
 from tlxc.errors import CompileError, Location
 
-from .dependencies import local_names
 from .source import Source
 
 
@@ -49,10 +48,6 @@ class Frame:
     names: Names = field(default_factory=dict)
     loops: int = 0
     copies: int = 0
-    local: set[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.local = local_names(self.source.node)
 
 
 def suggestion(name: str, known: list[str]) -> str:

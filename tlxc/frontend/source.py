@@ -1,4 +1,4 @@
-"""A Python function as the frontend sees it: its text, its AST with true locations, its parameters and its surroundings.
+"""A Python function as the frontend sees it: its text, its AST with true locations, its parameters, its surroundings.
 
 Text and AST are read when they are first wanted, so that decorating a function costs nothing.  Only what needs no text
 is refused at once: lambdas, coroutines, generators and `*args`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import textwrap
 import weakref
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from tlxc.errors import CompileError, Location
 from tlxc.language.core import constexpr
+
+from .analysis import local_names
 
 if TYPE_CHECKING:
     from .dependencies import Change, Dependencies, Read
@@ -42,7 +45,7 @@ class Parameter:
 
 
 class Source:
-    """A Python function that can be compiled as a kernel or inlined into one.  `Source.of(fn)` makes one per function."""
+    """A Python function to compile as a kernel or to inline into one; `Source.of(fn)` makes one per function."""
 
     def __init__(self, fn: FunctionType) -> None:
         self.fn = fn
@@ -77,21 +80,27 @@ class Source:
         """The lines of the function with their decorators, how many lines stand before them, and the AST of its `def`.
 
         Indented text is parsed under an `if`, so that columns stay those of the file."""
+        first, lines = self.first_line, _lines_of(self.fn)
         try:
-            lines, first = inspect.getsourcelines(self.fn.__code__)
-        except (OSError, TypeError) as error:
-            raise _no_source(self.name, self.file) from error
-        before = first - 1
-        if lines and lines[0][:1].isspace():
-            lines, before = ["if 1:\n", *lines], before - 1
-        try:
-            tree = ast.parse("".join(lines), self.file)
-        except SyntaxError as error:  # the file was edited after it was imported
-            raise _no_source(self.name, self.file) from error
+            tree, lines, before = _parse(lines, first)
+        except SyntaxError:
+            try:  # slower, but it follows strings and brackets to their end
+                lines, first = inspect.getsourcelines(self.fn.__code__)
+                tree, lines, before = _parse(lines, first)
+            except (OSError, SyntaxError) as error:  # the file was edited after it was imported
+                raise _no_source(self.name, self.file) from error
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name == self.name:
                 return lines, before, node
         raise _no_source(self.name, self.file)
+
+    @property
+    def readable(self) -> bool:
+        """Whether Python has the text."""
+        try:
+            return bool(self._read)
+        except CompileError:
+            return False
 
     @property
     def node(self) -> ast.FunctionDef:
@@ -99,8 +108,13 @@ class Source:
         return self._read[2]
 
     @cached_property
+    def local(self) -> set[str]:
+        """Names that are variables of the function, by Python's scoping."""
+        return local_names(self.node)
+
+    @cached_property
     def text(self) -> str:
-        """The function from `def` to its end without common indentation: neither decorators nor line numbers are in it."""
+        """The function from `def` to its end without common indentation: no decorators, no line numbers."""
         lines, _, node = self._read
         return textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno]))
 
@@ -124,21 +138,15 @@ class Source:
         """For binding the arguments of a call; annotations in it are as Python keeps them."""
         code = self.fn.__code__
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        defaults = self.fn.__defaults__ or ()
-        first_default = code.co_argcount - len(defaults)
-        made = []
-        for i, name in enumerate(names):
-            if i < code.co_posonlyargcount:
-                kind = inspect.Parameter.POSITIONAL_ONLY
-            elif i < code.co_argcount:
-                kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            else:
-                kind = inspect.Parameter.KEYWORD_ONLY
-            if kind is inspect.Parameter.KEYWORD_ONLY:
-                default = (self.fn.__kwdefaults__ or {}).get(name, MISSING)
-            else:
-                default = defaults[i - first_default] if i >= first_default else MISSING
-            made.append(inspect.Parameter(name, kind, default=default))
+        positional = self.fn.__defaults__ or ()
+        defaults = dict(zip(reversed(code.co_varnames[: code.co_argcount]), reversed(positional)))
+        defaults.update(self.fn.__kwdefaults__ or {})
+        kinds = (
+            [inspect.Parameter.POSITIONAL_ONLY] * code.co_posonlyargcount
+            + [inspect.Parameter.POSITIONAL_OR_KEYWORD] * (code.co_argcount - code.co_posonlyargcount)
+            + [inspect.Parameter.KEYWORD_ONLY] * code.co_kwonlyargcount
+        )
+        made = [inspect.Parameter(n, kind, default=defaults.get(n, MISSING)) for n, kind in zip(names, kinds)]
         return inspect.Signature(made)
 
     @cached_property
@@ -158,9 +166,8 @@ class Source:
         try:
             raw = dict(self.fn.__annotations__)
         except NameError as error:  # Python 3.14 evaluates them when they are asked for
-            raise CompileError(
-                f"an annotation of `{self.name}` cannot be evaluated", found=str(error), fix="import or define that name"
-            ) from error
+            summary = f"an annotation of `{self.name}` cannot be evaluated"
+            raise CompileError(summary, found=str(error), fix="import or define that name") from error
         return {name: self._evaluated(a) if isinstance(a, str) else a for name, a in raw.items()}
 
     def _evaluated(self, annotation: str) -> Any:
@@ -225,7 +232,7 @@ def _check_kind(fn: FunctionType) -> None:
     code: CodeType = fn.__code__
     if code.co_name == "<lambda>":
         raise CompileError(
-            f"a lambda cannot be compiled: the one at {code.co_filename}:{code.co_firstlineno} has no source of its own",
+            f"the lambda at {code.co_filename}:{code.co_firstlineno} cannot be compiled: it has no name and no `def`",
             fix="write it as a function with `def`",
         )
     for flag, what, fix in _REFUSED_FLAGS:
@@ -240,3 +247,41 @@ def _no_source(name: str, file: str) -> CompileError:
         f"`{name}` cannot be compiled because Python has no source text for it ({file}); "
         "kernels and their helpers must be defined in a file, not typed at a prompt or made with exec()"
     )
+
+
+def _parse(lines: list[str], first: int) -> tuple[ast.Module, list[str], int]:
+    """The AST of a block that starts at line `first` of its file, its lines, and how many lines stand before them."""
+    if lines and lines[0][:1].isspace():
+        lines, first = ["if 1:\n", *lines], first - 1
+    return ast.parse("".join(lines)), lines, first - 1
+
+
+def _lines_of(fn: FunctionType) -> list[str]:
+    """The lines of a function: those of its code, and what is indented deeper behind them.
+
+    `inspect` would search all loaded modules and run a tokenizer in Python: ten times the time of everything else here.
+    """
+    code = fn.__code__
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, fn.__globals__)[code.co_firstlineno - 1 :]
+    if not lines:
+        return []
+    base, end = _indent(lines[0]), _last_line(code) - code.co_firstlineno + 1
+    for i, line in enumerate(lines[end:], end + 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if _indent(line) <= base and text[0] not in ")]}":
+            break
+        end = i
+    return lines[:end]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _last_line(code: CodeType) -> int:
+    """The last line that has code, nested functions and comprehensions included."""
+    inner = (_last_line(c) for c in code.co_consts if isinstance(c, CodeType))
+    return max(code.co_firstlineno, *(line for _, _, line in code.co_lines() if line is not None), *inner)

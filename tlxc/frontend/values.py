@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Union
 
 from tlxc.ir.core import Value
@@ -41,7 +42,7 @@ Structure = Union[Leaf, Fixed, Group]
 
 
 class Mismatch(Exception):
-    """Two values cannot be one: they differ in the parts `left` and `right`."""
+    """Two values cannot be one: they differ in the parts `left` and `right` (values or structures)."""
 
     def __init__(self, left: Any, right: Any) -> None:
         super().__init__()
@@ -65,10 +66,16 @@ def same(a: Any, b: Any) -> bool:
 
 
 def describe_type(x: Any) -> str:
-    """A value as messages name it, tuples item by item."""
+    """A value or a structure as messages name it, tuples item by item."""
+    if isinstance(x, Group):
+        x = x.items
     if isinstance(x, tuple):
         return f"a tuple ({', '.join(map(describe_type, x))})"
-    return describe(x)
+    if isinstance(x, Fixed):
+        return describe_type(x.value)
+    if isinstance(x, Leaf):
+        return describe(tensor(Value(x.type)))
+    return f"the function `{x.__name__}`" if isinstance(x, FunctionType) else "None" if x is None else describe(x)
 
 
 def carried(x: Any) -> Structure:
@@ -107,21 +114,25 @@ def fits(x: Any, type: Type) -> bool:
     return low <= high and (low == 0) == (high == 0)  # a bool stays a bool: True is not the number 1
 
 
-def flatten(x: Any, structure: Structure) -> Iterator[Value]:
-    """The IR values of the leaves, literals made run-time scalars here; Mismatch where `x` has another structure."""
+def conform(x: Any, structure: Structure) -> None:
+    """Mismatch where `x` cannot have this structure."""
     if isinstance(structure, Group):
         if not isinstance(x, tuple) or len(x) != len(structure.items):
             raise Mismatch(structure, x)
         for item, inner in zip(x, structure.items):
-            yield from flatten(item, inner)
-    elif isinstance(structure, Fixed):
-        if not same(x, structure.value):
-            raise Mismatch(structure.value, x)
-    elif not fits(x, structure.type):
+            conform(item, inner)
+    elif not (same(x, structure.value) if isinstance(structure, Fixed) else fits(x, structure.type)):
         raise Mismatch(structure, x)
-    else:
-        element = element_of(structure.type)
-        yield as_tensor(x, element if isinstance(element, DType) else None).value
+
+
+def flatten(x: Any, structure: Structure) -> list[Value]:
+    """The IR values of the leaves of a value that conforms; literals are made run-time scalars here."""
+    if isinstance(structure, Group):
+        return [v for item, inner in zip(x, structure.items) for v in flatten(item, inner)]
+    if isinstance(structure, Fixed):
+        return []
+    element = element_of(structure.type)
+    return [as_tensor(x, element if isinstance(element, DType) else None).value]
 
 
 def rebuild(structure: Structure, values: Iterator[Value]) -> Any:
@@ -135,13 +146,6 @@ def leaf_types(structure: Structure) -> list[Type]:
     if isinstance(structure, Group):
         return [t for item in structure.items for t in leaf_types(item)]
     return [structure.type] if isinstance(structure, Leaf) else []
-
-
-def describe_structure(structure: Structure) -> str:
-    """A structure as messages name it."""
-    if isinstance(structure, Group):
-        return f"a tuple ({', '.join(map(describe_structure, structure.items))})"
-    return describe_type(structure.value) if isinstance(structure, Fixed) else describe(tensor(Value(structure.type)))
 
 
 def rename(x: Any, name: str) -> None:

@@ -1,8 +1,8 @@
 """Walks the AST of a kernel and builds its tile IR.
 
-The visitor holds the builder and the function being compiled; how each kind of node is compiled stands in `expressions`,
-`calls`, `statements`, `branches` and `loops`, as tables keyed by the node's class.  Python values stand for themselves
-(compile-time), `tensor` objects for run-time values.
+The visitor holds the builder and the function being compiled; how each kind of node is compiled stands in
+`expressions`, `calls`, `statements`, `branches` and `loops`, in tables keyed by the node's class.  Compile-time values
+are Python values, run-time values are `tensor` objects.
 """
 
 from __future__ import annotations
@@ -50,18 +50,25 @@ class Visitor:
     ) -> CompileError:
         return CompileError(summary, found, allowed, fix, self.location(node), list(related))
 
-    def apply(self, node: ast.AST, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a function of the language or an operator: its ops and its errors get the node's location."""
+    @contextmanager
+    def at(self, node: ast.AST) -> Iterator[None]:
+        """Ops and errors of the language that arise inside get the node's location."""
         loc = self.location(node)
         self.builder.loc = loc
         try:
-            return unwrap(fn(*args, **kwargs))
+            yield
         except CompileError as error:
             raise error.at(loc)  # noqa: B904  (it is the same error)
-        except TlxcError:
-            raise
-        except Exception as error:
-            raise describe_failure(self, node, fn, args, kwargs, error) from error
+
+    def apply(self, node: ast.AST, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls a function of the language or an operator at the node; whatever it raises becomes a CompileError."""
+        with self.at(node):
+            try:
+                return unwrap(fn(*args, **kwargs))
+            except TlxcError:
+                raise
+            except Exception as error:
+                raise describe_failure(node, fn, args, kwargs, error) from error
 
     @contextmanager
     def into(self, region: Region) -> Iterator[None]:
@@ -84,7 +91,7 @@ class Visitor:
             return entry.value
         if isinstance(entry, Undefined):
             raise entry.error(name, self.location(node))
-        if name in self.frame.local:
+        if name in self.frame.source.local:
             raise self.error(
                 node,
                 f"`{name}` has no value here",
@@ -94,13 +101,11 @@ class Visitor:
         value = find(self.frame.source, name)
         if value is UNDEFINED:
             raise self._unknown(node)
-        try:
+        with self.at(node):
             return admit(name, value)
-        except CompileError as error:
-            raise error.at(self.location(node))  # noqa: B904
 
     def _unknown(self, node: ast.Name) -> CompileError:
-        known = [*self.frame.names, *self.frame.local, *self.frame.source.fn.__globals__, *PYTHON_BUILTINS]
+        known = [*self.frame.names, *self.frame.source.local, *self.frame.source.fn.__globals__, *PYTHON_BUILTINS]
         return self.error(
             node,
             f"`{node.id}` is not defined",

@@ -82,7 +82,9 @@ def require_layout(x: Any, layout: layout, pin: bool = True) -> tensor:
     Instruction: none, or the conversion that it makes necessary (`shfl.sync`, shared memory).
     """
     if not isinstance(x, tensor) or not x.shape or isinstance(x.dtype, Pointer):
-        raise CompileError("require_layout takes a tile of numbers", found=describe(x))
+        raise CompileError(
+            "require_layout takes a tile of numbers", found=describe(x), allowed="tiles; a scalar has no layout"
+        )
     if pin is not True:
         raise CompileError(
             "require_layout without a pin has no effect",

@@ -111,8 +111,8 @@ def _integer_division(symbol: str, a: Any, b: Any) -> tensor:
         if is_literal(v) and v < 0:
             raise CompileError(
                 f"`{symbol}` of a negative constant has two meanings",
-                found=f"{v} in {describe(a)} {symbol} {describe(b)}; the GPU truncates toward zero as C does, "
-                f"-7 // 3 == -2 and -7 % 3 == -1, while Python rounds down, -7 // 3 == -3 and -7 % 3 == 2",
+                found=f"the constant {v}; truncation toward zero, as in C and on the GPU, and rounding down, as in "
+                "Python, differ: -7 // 3 is -2 or -3, and -7 % 3 is -1 or 2",
                 allowed="constant operands that are not negative",
                 fix="negate the other operand or the result; tl.cdiv(a, b) rounds up and is exact for all signs",
             )
@@ -159,14 +159,17 @@ def _shift(symbol: str, a: Any, b: Any) -> tensor:
     return elementwise(_SHIFT[symbol], x, y, element=dtype)
 
 
+_FLOAT_DIVISION = {
+    "//": "write a / b, and `.to(tl.int32)` to truncate the quotient",
+    "%": "write a - b * (a / b).to(tl.int32), or convert the operands with `.to(tl.int32)`",
+    "cdiv": "convert the operands with `.to(tl.int32)`",
+}
+
+
 def float_division_error(symbol: str) -> CompileError:
-    """`//` and `%` are defined on integers only."""
+    """`//`, `%` and cdiv are defined on integers only."""
     return CompileError(
-        f"`{symbol}` works on integers only",
-        found="a float operand",
-        fix="write a / b, and `.to(tl.int32)` to truncate the quotient"
-        if symbol == "//"
-        else "write a - b * (a / b).to(tl.int32).to(tl.float32), or convert the operands with `.to(tl.int32)`",
+        f"`{symbol}` works on integers only", found="a float operand", allowed="integers", fix=_FLOAT_DIVISION[symbol]
     )
 
 
@@ -185,7 +188,12 @@ def invert(x: tensor) -> tensor:
     """`~x`: all bits of an integer; the negation of a bool."""
     dtype = x.number
     if dtype.is_float:
-        raise CompileError("`~` works on bits, not on floats", found=describe(x), allowed="bools and integers")
+        raise CompileError(
+            "`~` works on bits, not on floats",
+            found=describe(x),
+            allowed="bools and integers",
+            fix="compare x with 0 first",
+        )
     return binary("^", x, True if dtype.kind == "bool" else -1 if dtype.signed else dtype.limits[1])
 
 
@@ -213,7 +221,12 @@ def cast(x: Any, dtype: DType) -> tensor:
         return constant(x, dtype)
     value = as_tensor(x)
     if isinstance(value.dtype, Pointer):
-        raise CompileError("a pointer cannot be converted", found=describe(value), allowed="numbers")
+        raise CompileError(
+            "a pointer cannot be converted",
+            found=describe(value),
+            allowed="numbers",
+            fix="convert what tl.load reads through it",
+        )
     return convert(value, dtype)
 
 

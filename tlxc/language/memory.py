@@ -40,8 +40,7 @@ def ptr(dtype: DType, align: int | None = None) -> Pointer | Declared:
 def pointer_operator(symbol: str, a: Any, b: Any) -> tensor:
     """`ptr + n`, `n + ptr`, `ptr - n`: the address n elements on or back.  No other operator takes a pointer.
 
-    n: an integer scalar, tile or literal; shapes broadcast.  Offsets narrower than 32 bits become int32, uint32 and uint64
-    become int64.
+    n: an integer scalar, tile or literal; shapes broadcast.  Narrower offsets become int32, uint32 and uint64 int64.
     """
     pointers = [isinstance(x, tensor) and isinstance(x.dtype, Pointer) for x in (a, b)]
     if symbol not in ("+", "-") or all(pointers) or symbol == "-" and pointers[1]:

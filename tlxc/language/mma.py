@@ -49,7 +49,8 @@ def _check_options(input_precision: str | None, out_dtype: DType) -> None:
     if out_dtype != float32:
         raise CompileError(
             "dot accumulates in tl.float32",
-            found=f"out_dtype={describe(out_dtype)}",
+            found=f"out_dtype={out_dtype!r}",
+            allowed="tl.float32",
             fix="convert the result with `.to(...)`",
         )
 
@@ -58,7 +59,12 @@ def _check_operands(a: Any, b: Any) -> tuple[int, int, int]:
     """(M, K, N)."""
     for name, x in (("a", a), ("b", b)):
         if not isinstance(x, tensor) or len(x.shape) != 2:
-            raise CompileError(f"dot multiplies tiles of rank 2, and {name} is none", found=describe(x))
+            raise CompileError(
+                f"dot multiplies tiles of rank 2, and {name} is none",
+                found=describe(x),
+                allowed="(M, K) and (K, N)",
+                fix="insert an axis with x[:, None] or x[None, :], or give the tile its shape with tl.reshape",
+            )
         if x.dtype not in (float16, bfloat16):
             raise CompileError(
                 f"dot does not take {name} in this dtype",

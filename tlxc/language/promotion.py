@@ -105,7 +105,7 @@ def fit(value: Literal, dtype: DType) -> Literal:
         raise CompileError(
             f"the literal {value} is out of range of {dtype!r}",
             allowed=f"{low} to {high}",
-            fix="cast the other operand to a wider dtype with `.to(...)`, or write a value in range",
+            fix="write a value in range, or cast what it meets to a wider dtype with `.to(...)`",
         )
     return bool(whole) if dtype.kind == "bool" else whole
 
@@ -132,19 +132,19 @@ def _fit_float(value: Literal, dtype: DType) -> float:
         raise CompileError(
             f"the literal {value} is out of range of {dtype!r}",
             allowed=f"{-largest:g} to {largest:g}, or float('inf')",
-            fix="cast the other operand to a wider dtype with `.to(tl.float32)`, or write a value in range",
+            fix="write a value in range, or cast what it meets with `.to(tl.float32)`",
         )
     if rounded == 0 and value != 0:
         raise CompileError(
             f"the literal {value} rounds to zero in {dtype!r}",
             allowed=f"magnitudes from {2.0 ** _FORMATS[dtype.name][1]:g}, or 0.0",
-            fix="cast the other operand to a wider dtype with `.to(tl.float32)`, or write 0.0",
+            fix="write 0.0, or cast what it meets with `.to(tl.float32)`",
         )
     if not isinstance(value, float) and rounded != value:
         raise CompileError(
             f"the integer {value} is not exact in {dtype!r}",
             found=f"the nearest value is {rounded:g}",
             allowed=f"every integer up to {1 << _FORMATS[dtype.name][0]} in magnitude is exact",
-            fix=f"write {value}.0 if rounding is meant, or cast the other operand with `.to(tl.float32)`",
+            fix=f"write {value}.0 if rounding is meant, or cast what it meets with `.to(tl.float32)`",
         )
     return rounded

@@ -54,9 +54,7 @@ def check_axis(axis: Any, rank: int, what: str) -> int:
     """An axis of 0 <= axis < rank; negative ones count from the end."""
     a = literal_int(axis, f"the axis of {what}")
     if not -rank <= a < rank:
-        raise CompileError(
-            f"{what} has no axis {a}", allowed=f"{-rank} to {rank - 1}" if rank else "no axis of a scalar"
-        )
+        raise CompileError(f"{what} has no axis {a}", found=f"rank {rank}", allowed=f"axes from {-rank} to {rank - 1}")
     return a % rank
 
 
@@ -106,7 +104,9 @@ def fit_shape(x: tensor, shape: tuple[int, ...], what: str, whose: str) -> tenso
             f"{what} does not broadcast to the shape of {whose}",
             found=f"{what} has shape {x.shape}, {whose} {shape}",
             allowed=f"shapes that broadcast to {shape}: extents equal or 1, aligned at the last axis",
-            fix=f"make {whose} a tile of that shape" if not shape else "insert axes with x[:, None] or x[None, :]",
+            fix=f"make {whose} a tile, as ptr + tl.arange(0, n) is"
+            if not shape
+            else "insert axes with x[:, None] or x[None, :]",
         )
     return to_shape(x, shape)
 
@@ -239,6 +239,7 @@ def reshape(x: Any, *shape: Any) -> tensor:
         raise CompileError(
             "reshape keeps the number of elements",
             found=f"{value.shape} has {prod(value.shape)} elements, {extents} has {prod(extents)}",
+            allowed=f"shapes of {prod(value.shape)} elements",
         )
     if value.shape and not extents:
         raise CompileError(

@@ -131,9 +131,9 @@ def static_print(*values: Any) -> None:
 
 
 __all__ = [
-    "abs", "arange", "atomic_add", "bfloat16", "broadcast", "broadcast_to", "cast", "cdiv", "constexpr", "divisible", "dot", "exp",
-    "exp2", "expand_dims", "float16", "float32", "full", "int1", "int16", "int32", "int64", "int8", "join", "load",
-    "log", "log2", "max", "maximum", "min", "minimum", "num_programs", "permute", "pointer_type", "program_id", "ptr",
-    "range", "reshape", "rsqrt", "split", "sqrt", "static_assert", "static_print", "static_range", "store", "sum", "tensor",
-    "trans", "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
+    "abs", "arange", "atomic_add", "bfloat16", "broadcast", "broadcast_to", "cast", "cdiv", "constexpr", "divisible",
+    "dot", "exp", "exp2", "expand_dims", "float16", "float32", "full", "int1", "int16", "int32", "int64", "int8",
+    "join", "load", "log", "log2", "max", "maximum", "min", "minimum", "num_programs", "permute", "pointer_type",
+    "program_id", "ptr", "range", "reshape", "rsqrt", "split", "sqrt", "static_assert", "static_print", "static_range",
+    "store", "sum", "tensor", "trans", "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
 ]  # fmt: skip

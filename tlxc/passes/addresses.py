@@ -19,7 +19,6 @@ from tlxc.ir.types import Pointer, Scalar, Tensor, Type, element_of, int32, int6
 from tlxc.targets import Target
 
 from .axis import AxisInfo, Range, analyse, unknown
-from .simplify import simplify
 
 _ARITHMETIC: dict[str, Callable[[Range, Range], Range]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
@@ -381,6 +380,5 @@ def _relabelled(t: Term, op: Op, origin: Value | None) -> Term:
 
 
 def widen_addresses(module: Module, target: Target) -> None:
-    """Rewrites every address; see the invariant of this module.  Dead index arithmetic is removed."""
+    """Rewrites every address; see the invariant of this module.  Leaves dead index arithmetic."""
     _Widening(analyse(module)).region(module.body)
-    simplify(module, target)

@@ -6,6 +6,7 @@ feeds itself is dead, and so is a load that nobody reads.
 
 from __future__ import annotations
 
+import tlxc.ir.ops  # noqa: F401  fills the op table
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.table import OPS
 

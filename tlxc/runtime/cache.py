@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import threading
 import time
 import warnings
@@ -143,14 +144,16 @@ def default_folder() -> Path:
 
 
 def size_limit(environ: Mapping[str, str] = os.environ) -> int:
-    """Bytes that the folder may hold: `TLXC_CACHE_SIZE`, a number with an optional unit K, M, G or T; 0 stores nothing."""
-    text = environ.get("TLXC_CACHE_SIZE", "").strip().upper()
+    """Bytes that the folder may hold: `TLXC_CACHE_SIZE`, a number with an optional unit K, M, G or T.  0: nothing."""
+    text = environ.get("TLXC_CACHE_SIZE", "").strip()
     if not text:
         return DEFAULT_SIZE
-    number, unit = text.rstrip("KMGTIB"), text.lstrip("0123456789").removesuffix("IB").removesuffix("B")
-    if not number.isdigit() or unit not in _UNITS:
-        raise CacheError(f"TLXC_CACHE_SIZE is {text!r}; give a whole number with an optional unit K, M, G or T, as in 512M.")
-    return int(number) * _UNITS[unit]
+    match = re.fullmatch(r"(\d+)([KMGT]?)(?:I?B)?", text.upper())
+    if match is None:
+        raise CacheError(
+            f"TLXC_CACHE_SIZE is {text!r}; give a whole number with an optional unit K, M, G or T, as in 512M."
+        )
+    return int(match[1]) * _UNITS[match[2]]
 
 
 class Cache:
@@ -203,8 +206,8 @@ class Cache:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"tlxc cannot write its cache folder {self.folder} ({error.strerror or error}); kernels compile anew in "
-                "every process. Set TLXC_CACHE_DIR to a folder that can be written.",
+                f"tlxc cannot write its cache folder {self.folder} ({error.strerror or error}); kernels compile anew "
+                "in every process. Set TLXC_CACHE_DIR to a folder that can be written.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -34,23 +34,24 @@ class LaunchError(DriverError):
 
 
 # What went wrong and what helps, for the errors that a user can meet.
+_LOST = "and this process can use the GPU no more"
 _EXPLAIN = {
     "CUDA_ERROR_OUT_OF_MEMORY": "the GPU has no memory left for the kernel",
     "CUDA_ERROR_NO_DEVICE": f"the driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?). {_WITHOUT}",
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "the kernel was compiled for another GPU",
     "CUDA_ERROR_INVALID_IMAGE": "the driver cannot read the code; an assembler newer than the driver writes such code, "
     "so check TLXC_PTXAS and update the driver",
-    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "the assembler is newer than the driver; check TLXC_PTXAS or update the driver",
-    "CUDA_ERROR_ILLEGAL_ADDRESS": "an earlier kernel accessed memory out of bounds, and this process can use the GPU no more; "
-    "look for a missing mask, for instance with compute-sanitizer",
-    "CUDA_ERROR_MISALIGNED_ADDRESS": "an earlier kernel accessed a misaligned address, and this process can use the GPU no more",
-    "CUDA_ERROR_LAUNCH_FAILED": "an earlier kernel failed, and this process can use the GPU no more",
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "the assembler is newer than the driver; check TLXC_PTXAS, update the driver",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": f"an earlier kernel accessed memory out of bounds, {_LOST}; look for a missing mask, "
+    "for instance with compute-sanitizer",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": f"an earlier kernel accessed a misaligned address, {_LOST}",
+    "CUDA_ERROR_LAUNCH_FAILED": f"an earlier kernel failed, {_LOST}",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "an earlier kernel ran longer than the driver allows",
-    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "the kernel needs more registers or shared memory than the GPU has for a CTA; "
-    "use smaller tiles or another num_warps",
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "the kernel needs more registers or shared memory than the GPU has for a "
+    "CTA; use smaller tiles or another num_warps",
     "CUDA_ERROR_NOT_INITIALIZED": "CUDA does not survive a fork(): start worker processes with the 'spawn' method",
-    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "this call is not allowed while a CUDA graph is being captured; call kernel.warmup "
-    "with the same arguments before the capture",
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "this is not allowed while a CUDA graph is being captured; call "
+    "kernel.warmup with the same arguments before the capture",
     "CUDA_ERROR_INVALID_HANDLE": "the stream or the kernel belongs to another device",
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the driver's library and its kernel module are of different versions",
 }
@@ -73,11 +74,15 @@ def _open() -> Any:
     try:
         from cuda.bindings import driver as module
     except ImportError as error:
-        raise DriverError(f"Launching needs the package cuda-bindings ({error}); run: {_INSTALL_BINDINGS}. {_WITHOUT}") from error
+        raise DriverError(
+            f"Launching needs the package cuda-bindings ({error}); run: {_INSTALL_BINDINGS}. {_WITHOUT}"
+        ) from error
     try:
         (status,) = module.cuInit(0)
     except (RuntimeError, OSError) as error:
-        raise DriverError(f"No CUDA driver was found (libcuda.so.1), so nothing can be launched here. {_WITHOUT}") from error
+        raise DriverError(
+            f"No CUDA driver was found (libcuda.so.1), so nothing can be launched here. {_WITHOUT}"
+        ) from error
     _check(module, (status,), "cuInit")
     return module
 
@@ -215,7 +220,7 @@ class Function:
 
 
 def load(cubin: bytes, name: str, gpu: Device, dynamic_shared: int = 0) -> Function:
-    """Loads a cubin on a device, now and not at the first launch, and lets it have its dynamic shared memory (bytes)."""
+    """Loads a cubin on a device, now and not at the first launch; `dynamic_shared` bytes may then be launched with."""
     api = driver()
     attribute = api.CUfunction_attribute
     with in_context(gpu):
@@ -231,7 +236,7 @@ def load(cubin: bytes, name: str, gpu: Device, dynamic_shared: int = 0) -> Funct
     return Function(int(function), int(module), gpu, registers, local)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def address_of(name: str) -> int:
     """Address of a function of the driver's library, for native code; the library is the one that `driver` opened."""
     import ctypes

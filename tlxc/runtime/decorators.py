@@ -17,7 +17,9 @@ def kernel(fn: Callable[..., Any], /) -> Kernel: ...
 def kernel(
     *, num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
-def kernel(fn: Callable[..., Any] | None = None, /, *, num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()) -> Any:
+def kernel(
+    fn: Callable[..., Any] | None = None, /, *, num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()
+) -> Any:
     """Makes a kernel of a function: `@tlxc.kernel`, or `@tlxc.kernel(num_warps=8, do_not_specialize=["n"])`.
 
     num_warps: of a CTA, where the launch names none.  do_not_specialize: parameters, by name or position, whose values
@@ -32,7 +34,7 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, num_warps: int = 4, do_no
 
 
 def constexpr_function(fn: F) -> F:
-    """Lets kernels call an ordinary Python function with compile-time arguments; it runs while the kernel is compiled."""
+    """Lets kernels call an ordinary Python function with compile-time arguments; it runs as they are compiled."""
     fn.__tlxc_constexpr__ = True  # type: ignore[attr-defined]
     return fn
 

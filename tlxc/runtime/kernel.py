@@ -20,6 +20,7 @@ from tlxc.runtime import cuda
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.cache import Blob, Entry, default_cache
 from tlxc.runtime.cache import key as cache_key
+from tlxc.runtime.fast_bind import current_device
 from tlxc.runtime.launcher import Launcher, make_launcher
 from tlxc.targets import Target, get_target
 
@@ -141,11 +142,25 @@ class _Version:
 # -- grids and streams -----------------------------------------------------------------------------------------------
 
 
+_MISSING_AXES: tuple[tuple[int, ...], ...] = ((), (1, 1), (1,), ())
+_MOST_X, _MOST_Y, _MOST_Z = MAX_GRID
+
+
 def extents(grid: Any) -> tuple[int, int, int]:
     """CTAs along x, y and z of an int or of one to three ints; a `GridError` for what no GPU launches."""
+    if grid.__class__ is tuple and 1 <= len(grid) <= 3:
+        x, y, z = grid + _MISSING_AXES[len(grid)]
+        integers = x.__class__ is y.__class__ is z.__class__ is int
+        if integers and 0 <= x <= _MOST_X and 0 <= y <= _MOST_Y and 0 <= z <= _MOST_Z:
+            return x, y, z
+    return _checked_extents(grid)
+
+
+def _checked_extents(grid: Any) -> tuple[int, int, int]:
     sizes = (grid,) if hasattr(grid, "__index__") else grid
     try:
-        x, y, z = (*map(operator.index, sizes), 1, 1)[: max(3, len(sizes))]
+        indices = tuple(map(operator.index, sizes))
+        x, y, z = indices + _MISSING_AXES[len(indices) if len(indices) <= 3 else 0]
     except (TypeError, ValueError):
         raise GridError(
             f"The grid is {grid!r}; give one to three integers, or a function of the arguments that returns them."
@@ -174,8 +189,8 @@ def _stream(device: int) -> int:
 class Kernel:
     """A kernel: `kernel[grid](*args, num_warps=4, **constants)` launches it.
 
-    `grid` is an int, one to three ints, or a function from all arguments by name to such.  Arguments are specialised on:
-    see `variants`.  Inside another kernel it is called like a function.
+    `grid` is an int, one to three ints, or a function from all arguments by name to such.  Arguments are specialised
+    on: see `variants`.  Inside another kernel it is called like a function.
     """
 
     def __init__(self, fn: Callable[..., Any], num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()) -> None:
@@ -216,8 +231,9 @@ class Kernel:
     def warmup(self, *args: Any, grid: Any = None, target: str | Target | None = None, **kwargs: Any) -> CompiledKernel:
         """Compiles the specialisation for these arguments, without launching.
 
-        A dtype of `tl` or torch stands for a 16-byte aligned array of it.  With `target` nothing but a compiler is needed;
-        without, the kernel is also loaded on the arguments' GPU, so that a launch with such arguments can be captured.
+        A dtype of `tl` or torch stands for a 16-byte aligned array of it.  With `target` nothing but a compiler is
+        needed; without, the kernel is also loaded on the arguments' GPU, so that a launch with such arguments can be
+        captured.
         """
         if grid is not None and not callable(grid):
             extents(grid)
@@ -225,7 +241,7 @@ class Kernel:
         bound = self._binder.resolve(self._binder.match(args, kwargs), ahead=True)
         if target is not None:
             return self._compiled(version, bound, get_target(target) if isinstance(target, str) else target)
-        gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else _current_device())
+        gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else current_device())
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu)
         compiled.load(gpu)
         return compiled
@@ -244,11 +260,11 @@ class Kernel:
         binder = self._binder
         try:
             key, values = binder.fast(*args, **kwargs)
+            plan = version.plans.get(key)
         except TypeError:
-            binder.match(args, kwargs)  # says in words what Python said about a generated function
+            binder.resolve(binder.match(args, kwargs))  # says in words what Python said about a generated function
             raise
         x, y, z = extents(grid(binder.names(*args, **kwargs)) if callable(grid) else grid)
-        plan = version.plans.get(key)
         if plan is None:
             bound = binder.resolve(binder.match(args, kwargs))
             if x == 0 or y == 0 or z == 0:
@@ -296,8 +312,8 @@ class Kernel:
     def _check_capture(self, gpu: cuda.Device, stream: Callable[[int], int]) -> None:
         if cuda.is_capturing(gpu, stream(gpu.ordinal)):
             raise CaptureError(
-                f"{self.name} must be compiled or loaded for these arguments, which is not possible while a CUDA graph is being "
-                f"captured; call {self.name}.warmup(...) with the same arguments before the capture."
+                f"{self.name} must be compiled or loaded for these arguments, which is not possible while a CUDA graph "
+                f"is being captured; call {self.name}.warmup(...) with the same arguments before the capture."
             )
 
     # -- compiling
@@ -314,12 +330,13 @@ class Kernel:
 
         `gpu` is where it shall run, None to compile only; `before` is called before anything is compiled.
         """
-        slot = version.slots.setdefault((target.name, *bound.identity), _Slot())
+        assembler = _assembler(target, gpu)
+        slot = version.slots.setdefault((target.name, assembler, *bound.identity), _Slot())
         if slot.compiled is None:
             with slot.lock:
                 if slot.compiled is None:
                     before()
-                    compiled = _build(version, bound.signature, target, gpu)
+                    compiled = _build(version, bound.signature, target, assembler)
                     self._variants.append(self._variant(bound.signature, target, compiled))
                     slot.compiled = compiled
         return slot.compiled
@@ -337,12 +354,6 @@ class Kernel:
         return Variant(reason, target.name, signature.num_warps, arguments, compiled)
 
 
-def _current_device() -> int:
-    from tlxc.runtime.bind import current_device
-
-    return current_device()
-
-
 def describe_signature(signature: Signature) -> dict[str, str]:
     """Each parameter's specialisation in words."""
     words = {name: f"= {value!r}" for name, value in signature.constants}
@@ -357,9 +368,8 @@ def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {old.get(name)} -> {text}" for name, text in new.items() if old.get(name) != text)
 
 
-def _build(version: _Version, signature: Signature, target: Target, gpu: cuda.Device | None) -> CompiledKernel:
+def _build(version: _Version, signature: Signature, target: Target, assembler: Assembler | None) -> CompiledKernel:
     """From the cache on disk, or compiled and stored there."""
-    assembler = _assembler(target, gpu)
     key = cache_key(version.digest, signature, target, assembler.identity if assembler else "")
     cache = default_cache()
     entry = cache.load(key) if key else None
@@ -371,6 +381,7 @@ def _build(version: _Version, signature: Signature, target: Target, gpu: cuda.De
 
 
 def _assembler(target: Target, gpu: cuda.Device | None) -> Assembler | None:
+    """The one whose code the GPU's driver can load; any where nothing is to be launched; None for AMD."""
     if target.vendor != "nvidia":
         return None
     from tlxc.codegen.nvptx.assemble import find_ptxas

@@ -5,8 +5,9 @@ METH_FASTCALL convention; its `self` is a bytes object, the *plan*, that holds w
 So a kernel's launcher is one small Python object and costs no compilation.  Builds of Python without that calling
 convention as we use it (free-threaded, other than CPython) launch through cuda.bindings.
 
-A launcher is called as launch(grid_x, grid_y, grid_z, stream, *values) with one value for each run-time parameter,
-skipped ones included, and returns the driver's status.
+A launcher is called as launch(grid, stream, *values) with one value for each run-time parameter, skipped ones included.
+It returns the driver's status, or `UNCLEAR` where it launched nothing because the grid is not a tuple of one to three
+positive integers within the limits.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tlxc.runtime import cuda
+from tlxc.runtime.grid import MAX_GRID, GridError, extents
 
 Launcher = Callable[..., int]
 
 # Kinds of values: 's' is not passed (the compiler knows it), 'f' a 32-bit float, 'i' any integer or address: parameters
 # are read from 8-byte slots, and on a little-endian machine the low bytes of a slot are the narrower integer.
 SKIP, FLOAT, INTEGER = b"sfi"
-_FIXED = 4  # grid and stream stand before the values
+UNCLEAR = -1
+_FIXED = 2  # grid and stream stand before the values
 
 # function, context, threads of a CTA, dynamic shared bytes, number of values; one byte of kind for each value follows
 _PLAN = struct.Struct("<QQIIQ")
 
-# CUlaunchConfig: grid (3 x u32), block (3 x u32), shared bytes (u32), stream at 32, attributes at 40, their number at 48.
 # A current context other than the kernel's is put aside for the call: handles mean nothing in another context.
 _LAUNCH = """
 define ptr @launch(ptr %self, ptr %args, i64 %given) {{
@@ -48,26 +50,33 @@ entry:
   %count = load i64, ptr %count.at
   %kinds = getelementptr i8, ptr %plan, i64 {plan_size}
   %config = alloca [7 x i64], align 16
-  %fixed = alloca [{fixed} x i64], align 16
   %previous = alloca ptr, align 8
   %slots = alloca i64, i64 %count, align 16
   %params = alloca ptr, i64 %count, align 16
   %wanted = add i64 %count, {fixed}
   %complete = icmp eq i64 %wanted, %given
-  br i1 %complete, label %next, label %miscounted
+  br i1 %complete, label %grid, label %miscounted
+{grid}
+stream:
+  %stream.at = getelementptr ptr, ptr %args, i64 1
+  %stream.object = load ptr, ptr %stream.at
+  %stream = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLongMask} to ptr)(ptr %stream.object)
+  %stream.suspect = icmp eq i64 %stream, -1
+  br i1 %stream.suspect, label %stream.check, label %next
+stream.check:
+  %stream.error = call ptr inttoptr (i64 {PyErr_Occurred} to ptr)()
+  %stream.clean = icmp eq ptr %stream.error, null
+  br i1 %stream.clean, label %next, label %failed
 next:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %advance ]
-  %passed = phi i64 [ 0, %entry ], [ %passed.next, %advance ]
-  %last = icmp eq i64 %i, %wanted
+  %i = phi i64 [ 0, %stream ], [ 0, %stream.check ], [ %i.next, %advance ]
+  %passed = phi i64 [ 0, %stream ], [ 0, %stream.check ], [ %passed.next, %advance ]
+  %last = icmp eq i64 %i, %count
   br i1 %last, label %launch, label %convert
 convert:
-  %object.at = getelementptr ptr, ptr %args, i64 %i
+  %position = add i64 %i, {fixed}
+  %object.at = getelementptr ptr, ptr %args, i64 %position
   %object = load ptr, ptr %object.at
-  %head = icmp ult i64 %i, {fixed}
-  br i1 %head, label %integer, label %value
-value:
-  %v = sub i64 %i, {fixed}
-  %kind.at = getelementptr i8, ptr %kinds, i64 %v
+  %kind.at = getelementptr i8, ptr %kinds, i64 %i
   %kind = load i8, ptr %kind.at
   switch i8 %kind, label %integer [ i8 {skip}, label %advance
                                     i8 {float}, label %float ]
@@ -89,12 +98,6 @@ check:
   br i1 %clean, label %put, label %failed
 put:
   %word = phi i64 [ %int, %integer ], [ %wide, %float ], [ %checked, %check ]
-  br i1 %head, label %put.fixed, label %put.value
-put.fixed:
-  %fixed.at = getelementptr i64, ptr %fixed, i64 %i
-  store i64 %word, ptr %fixed.at
-  br label %advance
-put.value:
   %slot = getelementptr i64, ptr %slots, i64 %passed
   store i64 %word, ptr %slot
   %param = getelementptr ptr, ptr %params, i64 %passed
@@ -102,7 +105,7 @@ put.value:
   %passed.more = add i64 %passed, 1
   br label %advance
 advance:
-  %passed.next = phi i64 [ %passed, %value ], [ %passed, %put.fixed ], [ %passed.more, %put.value ]
+  %passed.next = phi i64 [ %passed, %convert ], [ %passed.more, %put ]
   %i.next = add i64 %i, 1
   br label %next
 launch:
@@ -122,57 +125,94 @@ away:
   %status.away = call i32 inttoptr (i64 {cuLaunchKernelEx} to ptr)(ptr %config, ptr %function, ptr %params, ptr null)
   %popped = call i32 inttoptr (i64 {cuCtxPopCurrent_v2} to ptr)(ptr %previous)
   br label %done
+unclear:
+  call void inttoptr (i64 {PyErr_Clear} to ptr)()
+  br label %done
 done:
-  %status = phi i32 [ %status.direct, %direct ], [ %pushed, %switch ], [ %status.away, %away ]
-  %long = zext i32 %status to i64
+  %status = phi i32 [ %status.direct, %direct ], [ %pushed, %switch ], [ %status.away, %away ], [ {unclear}, %unclear ]
+  %long = sext i32 %status to i64
   %result = call ptr inttoptr (i64 {PyLong_FromLongLong} to ptr)(i64 %long)
   ret ptr %result
 miscounted:
-  call void inttoptr (i64 {PyErr_BadArgument} to ptr)()
+  %argument.error = call i32 inttoptr (i64 {PyErr_BadArgument} to ptr)()
   ret ptr null
 failed:
   ret ptr null
 }}
 """
+_GRID = """\
+grid:
+  %grid.object = load ptr, ptr %args
+  %axes = call i64 inttoptr (i64 {PyTuple_Size} to ptr)(ptr %grid.object)
+  %axes.less = sub i64 %axes, 1
+  %axes.right = icmp ult i64 %axes.less, 3
+  br i1 %axes.right, label %x, label %unclear
+"""
+# An absent axis has extent 1.  One comparison tells 1 to the limit from everything else, an error's -1 included.
+_AXIS = """\
+{axis}:
+  %{axis}.given = icmp ugt i64 %axes, {i}
+  br i1 %{axis}.given, label %{axis}.read, label %{axis}.end
+{axis}.read:
+  %{axis}.object = call ptr inttoptr (i64 {PyTuple_GetItem} to ptr)(ptr %grid.object, i64 {i})
+  %{axis}.int = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLongMask} to ptr)(ptr %{axis}.object)
+  %{axis}.less = sub i64 %{axis}.int, 1
+  %{axis}.right = icmp ult i64 %{axis}.less, {most}
+  br i1 %{axis}.right, label %{axis}.end, label %unclear
+{axis}.end:
+  %{axis}.wide = phi i64 [ 1, %{axis} ], [ %{axis}.int, %{axis}.read ]
+  %{axis}.extent = trunc i64 %{axis}.wide to i32
+  br label %{following}
+"""
+# CUlaunchConfig (56 bytes): grid, block, dynamic shared bytes, stream, attributes, their number
 _CONFIG = (
-    *((4 * i, "i32", f"%grid.{axis}") for i, axis in enumerate("xyz")),
+    (0, "i32", "%x.extent"), (4, "i32", "%y.extent"), (8, "i32", "%z.extent"),
     (12, "i32", "%threads"), (16, "i32", "1"), (20, "i32", "1"), (24, "i32", "%shared"),
     (32, "i64", "%stream"), (40, "ptr", "null"), (48, "i32", "0"),
 )  # fmt: skip
-_PYTHON = ("PyBytes_AsString", "PyLong_AsUnsignedLongLongMask", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_BadArgument",
-           "PyLong_FromLongLong")  # fmt: skip
+_PYTHON = (
+    "PyBytes_AsString", "PyErr_BadArgument", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble",
+    "PyLong_AsUnsignedLongLongMask", "PyLong_FromLongLong", "PyTuple_GetItem", "PyTuple_Size",
+)  # fmt: skip
 _DRIVER = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernelEx")
-
-
-def _fill_config() -> str:
-    lines = []
-    for i, name in enumerate(("x", "y", "z", "stream")):
-        wide = "%stream" if name == "stream" else f"%grid.{name}.wide"
-        lines += [f"  %fixed.{name} = getelementptr i64, ptr %fixed, i64 {i}", f"  {wide} = load i64, ptr %fixed.{name}"]
-        if name != "stream":
-            lines.append(f"  %grid.{name} = trunc i64 {wide} to i32")
-    for offset, type_, value in _CONFIG:
-        lines += [f"  %config.{offset} = getelementptr i8, ptr %config, i64 {offset}",
-                  f"  store {type_} {value}, ptr %config.{offset}"]  # fmt: skip
-    return "\n".join(lines)
 
 
 def launch_ir(driver_address: Callable[[str], int]) -> str:
     """The launcher as LLVM text, with this process's addresses; `driver_address` gives those of the driver."""
-    python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _PYTHON}
-    driver = {name: driver_address(name) for name in _DRIVER}
-    return _LAUNCH.format(
-        **python, **driver, config=_fill_config(), plan_size=_PLAN.size, fixed=_FIXED, skip=SKIP, float=FLOAT
+    calls: dict[str, Any] = {
+        name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _PYTHON
+    }
+    calls |= {name: driver_address(name) for name in _DRIVER}
+    axes = "".join(
+        _AXIS.format(axis=axis, i=i, most=MAX_GRID[i], following=following, **calls)
+        for i, (axis, following) in enumerate((("x", "y"), ("y", "z"), ("z", "stream")))
     )
+    config = "\n".join(
+        f"  %config.{offset} = getelementptr i8, ptr %config, i64 {offset}\n  store {type_} {value}, ptr %config.{offset}"
+        for offset, type_, value in _CONFIG
+    )
+    return _LAUNCH.format(
+        **calls, grid=_GRID.format(**calls) + axes, config=config, plan_size=_PLAN.size, fixed=_FIXED, skip=SKIP,
+        float=FLOAT, unclear=UNCLEAR,
+    )  # fmt: skip
 
 
 class _MethodDef(ctypes.Structure):
     """PyMethodDef."""
 
-    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
 
 
 _METH_FASTCALL = 0x80
+
+
+# Launchers point into their NativeLaunch, and the garbage collector may look at them last.
+_alive: list[NativeLaunch] = []
 
 
 class NativeLaunch:
@@ -192,6 +232,7 @@ class NativeLaunch:
         self._definition = _MethodDef(b"launch", self._engine.get_function_address("launch"), _METH_FASTCALL, None)
         new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         self._new = new(("PyCFunction_NewEx", ctypes.pythonapi))
+        _alive.append(self)
 
     def __call__(self, plan: bytes) -> Launcher:
         launcher: Launcher = self._new(ctypes.addressof(self._definition), plan, None)
@@ -233,7 +274,13 @@ def bindings_launcher(function: cuda.Function, threads: int, shared: int, kinds:
     def word(kind: int, value: Any) -> Any:
         return float(value) if kind == FLOAT else int(value) & mask
 
-    def launch(x: int, y: int, z: int, stream: int, *values: Any) -> int:
+    def launch(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
+        try:
+            x, y, z = extents(grid)
+        except GridError:
+            return UNCLEAR
+        if x * y * z == 0:
+            return UNCLEAR
         config = api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = x, y, z
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1

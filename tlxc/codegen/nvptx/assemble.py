@@ -1,6 +1,7 @@
 """PTX to cubin: finds `ptxas`, runs it and reads its report.
 
 No driver is needed or opened.  The assembler is a program of a Python wheel, so a machine without CUDA can compile.
+Finding it is on the way of a launch whose kernel is in the cache, so what only running it needs is imported there.
 """
 
 from __future__ import annotations
@@ -8,10 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -51,8 +49,8 @@ class Assembler:
 
     @property
     def identity(self) -> str:
-        """Text for cache keys."""
-        return f"ptxas {self.version} {self.stamp}"
+        """Text for cache keys; no process is started for it."""
+        return f"ptxas {_wheel_version(self.path) or (self.path, self.stamp)}"
 
 
 @dataclass(frozen=True)
@@ -100,6 +98,8 @@ def _dependency_wheel() -> list[Path]:
 
 
 def _on_path() -> list[Path]:
+    import shutil
+
     found = shutil.which(_EXE)
     return [Path(found)] if found else []
 
@@ -117,7 +117,9 @@ def find_ptxas(max_major: int | None = None) -> Assembler:
     chosen = os.environ.get("TLXC_PTXAS")
     if chosen:
         if not os.access(chosen, os.X_OK) or os.path.isdir(chosen):
-            raise AssemblerError(f"TLXC_PTXAS names {chosen}, which is not a program; give the path of a ptxas or unset it.")
+            raise AssemblerError(
+                f"TLXC_PTXAS names {chosen}, which is not a program; give the path of a ptxas or unset it."
+            )
         return _assembler(Path(chosen))
     passed_over = []
     for search in (_newer_wheels, _dependency_wheel, _on_path):
@@ -128,15 +130,21 @@ def find_ptxas(max_major: int | None = None) -> Assembler:
             passed_over.append(f"{path} is of CUDA {assembler.major}")
     if passed_over:
         raise AssemblerError(
-            f"No ptxas fits the driver, which knows CUDA {max_major} at most ({'; '.join(passed_over)}); run: {_INSTALL}"
+            f"No ptxas fits the driver, which knows CUDA {max_major} at most ({'; '.join(passed_over)}); "
+            f"run: {_INSTALL}"
         )
     raise AssemblerError(f"No ptxas was found in TLXC_PTXAS, in Python's site-packages or on PATH; run: {_INSTALL}")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _version(path: str, stamp: int) -> str:
+    return _wheel_version(path) or _ask_version(path)
+
+
+@functools.cache
+def _wheel_version(path: str) -> str | None:
+    """The version of the wheel that a program of .../site-packages/nvidia/<toolkit>/bin belongs to."""
     folder = Path(path).parent.parent
-    # .../site-packages/nvidia/<toolkit>/bin/ptxas: the wheel's own folder name holds the version, which spares a process.
     if folder.parent.name == "nvidia":
         versions = {
             match[1]
@@ -146,7 +154,7 @@ def _version(path: str, stamp: int) -> str:
         }
         if len(versions) == 1:
             return versions.pop()
-    return _ask_version(path)
+    return None
 
 
 def _folder_of(version: str) -> str:
@@ -155,6 +163,8 @@ def _folder_of(version: str) -> str:
 
 
 def _ask_version(path: str) -> str:
+    import subprocess
+
     try:
         output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
     except (OSError, subprocess.SubprocessError) as error:
@@ -183,6 +193,9 @@ def assemble(ptx: str, arch: str, assembler: Assembler | None = None) -> Assembl
 
     Raises `AssemblerError` where the assembler is missing, refuses the PTX or takes longer than `TIMEOUT_S`.
     """
+    import subprocess
+    import tempfile
+
     assembler = assembler or _chosen.get() or find_ptxas()
     with tempfile.TemporaryDirectory(prefix="tlxc-") as folder:
         source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
@@ -191,7 +204,9 @@ def assemble(ptx: str, arch: str, assembler: Assembler | None = None) -> Assembl
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
-            raise AssemblerError(f"{assembler.path} took longer than {TIMEOUT_S} s on this kernel and was ended.", ptx) from error
+            raise AssemblerError(
+                f"{assembler.path} took longer than {TIMEOUT_S} s on this kernel and was ended.", ptx
+            ) from error
         except OSError as error:
             raise AssemblerError(f"{assembler.path} could not be run: {error}.", ptx) from error
         log = (done.stdout + done.stderr).replace(str(source), "kernel.ptx")

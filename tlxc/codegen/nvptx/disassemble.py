@@ -1,4 +1,4 @@
-"""Cubin to SASS text with `nvdisasm`, a program of a Python wheel.  For reading and for tests; compiling needs none of it."""
+"""Cubin to SASS text with `nvdisasm`, a program of a Python wheel.  Reading and tests need it, compiling does not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from tlxc.errors import TlxcError
 
 TIMEOUT_S = 60
+_INSTALL = "pip install nvidia-cuda-nvdisasm"
 _EXE = "nvdisasm.exe" if sys.platform == "win32" else "nvdisasm"
 
 
@@ -28,7 +29,7 @@ def find_nvdisasm() -> str:
     ]
     path = str(found[0]) if found else shutil.which(_EXE)
     if path is None:
-        raise DisassemblerError("No nvdisasm was found in Python's site-packages or on PATH; run: pip install nvidia-cuda-nvdisasm")
+        raise DisassemblerError(f"No nvdisasm was found in Python's site-packages or on PATH; run: {_INSTALL}")
     return path
 
 
@@ -43,5 +44,6 @@ def disassemble(cubin: bytes) -> str:
         except (OSError, subprocess.SubprocessError) as error:
             raise DisassemblerError(f"{program} could not be run: {error}.") from error
     if done.returncode:
-        raise DisassemblerError(f"{program} could not read this cubin: {done.stderr.strip() or f'status {done.returncode}'}")
+        said = done.stderr.strip() or f"status {done.returncode}"
+        raise DisassemblerError(f"{program} could not read this cubin: {said}")
     return done.stdout

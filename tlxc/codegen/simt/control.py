@@ -6,32 +6,60 @@ from tlxc.ir.core import Op, Region, Value
 from tlxc.ir.types import DType, element_of
 
 from .lowering import Lowering, lowers
+from .memory import pack, unpack
+
+
+class _Slot:
+    """How the registers of one value cross a block boundary: 8- and 16-bit elements in 32-bit words, since a register holds
+    one of them as well as four; all others as they are."""
+
+    def __init__(self, low: Lowering, v: Value) -> None:
+        self.low, self.element = low, element_of(v.type)
+        size = self.element.bytes
+        self.per_word = 4 // size if low.llvm(v) != "i1" and size < 4 and low.registers(v) % (4 // size) == 0 else 1
+        self.type = low.llvm(v) if self.per_word == 1 else "i32"
+
+    def pack(self, names: list[str]) -> list[str]:
+        n = self.per_word
+        if n == 1:
+            return names
+        return [pack(self.low, names[i : i + n], self.element)[0] for i in range(0, len(names), n)]
+
+    def unpack(self, words: list[str]) -> list[str]:
+        if self.per_word == 1:
+            return words
+        return [x for word in words for x in unpack(self.low, [word], self.element, self.per_word)]
 
 
 class _Phis:
     """Phis of loop-carried values, whose second source is known only after the body."""
 
     def __init__(self, low: Lowering, inits: list[Value], args: list[Value]) -> None:
-        self.low, self.slots = low, []
-        entry = low.w.block
-        self.entry = entry
+        self.low = low
+        self.slots = [_Slot(low, a) for a in args]
+        self.inits = [slot.pack(low.get(v)) for slot, v in zip(self.slots, inits)]
+        self.entry = low.w.block
         self.pending: list[tuple[int, str, str, str]] = []
-        self.types = [low.llvm(a) for a in args]
-        self.inits = [low.get(v) for v in inits]
 
     def open(self) -> list[list[str]]:
         """Writes the phis at the start of the header; the back edge is filled in by `close`."""
         w, out = self.low.w, []
-        for t, names in zip(self.types, self.inits):
-            slot = []
+        for slot, names in zip(self.slots, self.inits):
+            words = []
             for x in names:
-                slot.append(w.assign(""))
-                self.pending.append((len(w.lines) - 1, slot[-1], t, x))
-            out.append(slot)
+                words.append(w.assign(""))
+                self.pending.append((len(w.lines) - 1, words[-1], slot.type, x))
+            out.append(words)
         return out
 
-    def close(self, latch: str, values: list[list[str]]) -> None:
-        flat = [x for names in values for x in names]
+    def values(self, words: list[list[str]]) -> list[list[str]]:
+        """The carried values, from the words of their phis."""
+        return [slot.unpack(x) for slot, x in zip(self.slots, words)]
+
+    def close(self, values: list[list[str]]) -> None:
+        """Ends the body: packs what it yields and fills in the phis.  The caller jumps back."""
+        flat = [x for slot, names in zip(self.slots, values) for x in slot.pack(names)]
+        latch = self.low.w.block
         for (line, name, t, init), back in zip(self.pending, flat, strict=True):
             self.low.w.lines[line] = f"  {name} = phi {t} [ {init}, %{self.entry} ], [ {back}, %{latch} ]"
 
@@ -79,17 +107,17 @@ def for_loop(low: Lowering, op: Op) -> None:
     w.start(header)
     count_line, count = len(w.lines), w.assign("")
     index_line, index = len(w.lines), w.assign("")
-    slots = carried.open()
+    slots = carried.values(carried.open())
     w.branch(w.assign(f"icmp ult {t} {count}, {trips}"), inside, done)
     w.start(inside)
     _bind(low, body.args, [[index], *slots])
     _body(low, body)
     next_count, next_index = w.assign(f"add {t} {count}, 1"), w.assign(f"add {t} {index}, {step}")
+    carried.close(_yielded(low, body))
     latch = w.block
     w.jump(header)
     w.lines[count_line] = f"  {count} = phi {t} [ 0, %{entry} ], [ {next_count}, %{latch} ]"
     w.lines[index_line] = f"  {index} = phi {t} [ {lo}, %{entry} ], [ {next_index}, %{latch} ]"
-    carried.close(latch, _yielded(low, body))
     w.start(done)
     _bind(low, op.results, slots)
 
@@ -101,16 +129,15 @@ def while_loop(low: Lowering, op: Op) -> None:
     carried = _Phis(low, op.inputs, cond.args)
     w.jump(header)
     w.start(header)
-    slots = carried.open()
+    slots = carried.values(carried.open())
     _bind(low, cond.args, slots)
     _bind(low, body.args, slots)
     _body(low, cond)
     w.branch(low.scalar(cond.terminator.inputs[0]), inside, done)
     w.start(inside)
     _body(low, body)
-    latch = w.block
+    carried.close(_yielded(low, body))
     w.jump(header)
-    carried.close(latch, _yielded(low, body))
     w.start(done)
     _bind(low, op.results, slots)
 
@@ -120,14 +147,16 @@ def if_else(low: Lowering, op: Op) -> None:
     w = low.w
     then, otherwise, join = w.new_block("then"), w.new_block("else"), w.new_block("join")
     w.branch(low.scalar(op.inputs[0]), then, otherwise)
-    arms = []
+    slots, arms = [_Slot(low, v) for v in op.results], []
     for block, region in zip((then, otherwise), op.regions):
         w.start(block)
         _body(low, region)
-        arms.append((w.block, _yielded(low, region)))
+        arms.append(([slot.pack(names) for slot, names in zip(slots, _yielded(low, region))], w.block))
         w.jump(join)
     w.start(join)
-    (block_a, a), (block_b, b) = arms
-    for v, xs, ys in zip(op.results, a, b):
-        t = low.llvm(v)
-        low.set(v, [w.assign(f"phi {t} [ {x}, %{block_a} ], [ {y}, %{block_b} ]") for x, y in zip(xs, ys)])
+    (a, block_a), (b, block_b) = arms
+    merged = [
+        [w.assign(f"phi {slot.type} [ {x}, %{block_a} ], [ {y}, %{block_b} ]") for x, y in zip(xs, ys)]
+        for slot, xs, ys in zip(slots, a, b)
+    ]
+    _bind(low, op.results, [slot.unpack(words) for slot, words in zip(slots, merged)])

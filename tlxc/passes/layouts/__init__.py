@@ -10,7 +10,7 @@ from tlxc.ir.core import Module
 from tlxc.passes.axis import analyse
 from tlxc.targets import Target
 
-from .apply import apply
+from .apply import write_layouts
 from .defer import find_sums, finish_after_loops
 from .graph import Graph
 from .search import choose
@@ -24,5 +24,5 @@ def assign_layouts(module: Module, target: Target) -> None:
     are finished after their loop.  Dots must have their `impl`."""
     sums = find_sums(module)
     graph = Graph(module, target.warp_size, analyse(module), sums)
-    canon = apply(graph, choose(graph))
+    canon = write_layouts(graph, choose(graph))
     finish_after_loops(module, sums, canon)

@@ -14,22 +14,12 @@ from tlxc.ir.core import Op, Region, Value
 from tlxc.ir.layout import Layout
 from tlxc.ir.types import Tensor, shape_of
 
-from .graph import (
-    RELABEL,
-    Graph,
-    Labels,
-    Node,
-    backward,
-    carried_args,
-    carried_inits,
-    default_layout,
-    elem_bytes,
-    forward,
-    is_tile,
-)
+from .facts import carried_args, carried_inits, default_layout, elem_bytes, is_tile
+from .graph import Graph, Labels, Node
+from .relabel import RELABEL, backward, forward
 
 
-def apply(g: Graph, labels: Labels) -> Callable[[Layout], Layout]:
+def write_layouts(g: Graph, labels: Labels) -> Callable[[Layout], Layout]:
     """Rewrites the module; returns the map from a layout to the one object that stands for its key."""
     writer = _Writer(g, labels)
     writer.region(g.module.body)

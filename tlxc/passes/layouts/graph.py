@@ -12,101 +12,40 @@ consumer sees them in the layout it wants.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
 from operator import itemgetter
-from typing import NamedTuple
 
 from tlxc.errors import CompileError, InternalError
 from tlxc.ir import layout as algebra
 from tlxc.ir.conversion import FREE, classify
 from tlxc.ir.core import Module, Op, Region, Value
-from tlxc.ir.layout import Layout, LayoutError
+from tlxc.ir.layout import Layout
 from tlxc.ir.table import traits
-from tlxc.ir.types import Pointer, Tensor, element_of, shape_of
-from tlxc.passes.axis import AxisInfo, power_of_two
-from tlxc.targets import fragments
+from tlxc.ir.types import shape_of
+from tlxc.passes.axis import AxisInfo
 
 from . import prices
 from .defer import DeferredSum
+from .facts import (
+    Threads,
+    access_vector,
+    carried_args,
+    carried_inits,
+    check_pin,
+    check_reshape,
+    default_layout,
+    dot_layout,
+    elem_bytes,
+    is_tile,
+    tiles_of,
+    trip_count,
+)
+from .relabel import RELABEL, backward, forward
 
-UNKNOWN_TRIPS = 32  # a loop whose bounds are not constants
 BRANCH = 0.5  # probability of either side of an `if`
 MAX_CANDIDATES = 8
-WIDEST_ACCESS = 16  # bytes
 
 # Nodes that a pin does not reach: their label is no property of the value they read.
 TAKES_NO_PIN = frozenset(("pin", "operand", "stage", "store", "atomic_rmw"))
-
-
-class Threads(NamedTuple):
-    lanes: int
-    warps: int
-
-
-def is_tile(v: Value | None) -> bool:
-    return v is not None and isinstance(v.type, Tensor)
-
-
-def tiles_of(op: Op) -> list[Value]:
-    return [v for v in op.operands if v is not None and isinstance(v.type, Tensor)]
-
-
-def elem_bytes(v: Value) -> int:
-    return element_of(v.type).bytes
-
-
-def default_layout(
-    shape: tuple[int, ...],
-    elem: int,
-    threads: Threads,
-    order: tuple[int, ...] | None = None,
-    vector: int = WIDEST_ACCESS,
-    warp_order: tuple[int, ...] | None = None,
-) -> Layout:
-    """Coalesced along `order`: at most `vector` elements and 16 bytes per thread, all threads busy first."""
-    room = max(1, prod(shape) // (threads.lanes * threads.warps))
-    vec = max(1, min(WIDEST_ACCESS // elem, vector, 1 << (room.bit_length() - 1)))
-    return algebra.blocked(shape, order, vec, threads.lanes, threads.warps, warp_order)
-
-
-# ------------------------------------------------------------------------------------------------ relabelling ops
-_BACKWARD: dict[str, Callable[[Op, Layout], Layout]] = {
-    "expand_dims": lambda op, a: algebra.squeeze(a, op.attrs["axis"]),
-    "broadcast": lambda op, a: algebra.collapse(a, shape_of(op.inputs[0].type)),
-    "permute": lambda op, a: algebra.permute(a, _inverse(op.attrs["order"])),
-    "reshape": lambda op, a: algebra.reshape(a, shape_of(op.inputs[0].type)),
-    "split": lambda op, a: algebra.join(a),
-    "join": lambda op, a: algebra.split(a),
-}
-_FORWARD: dict[str, Callable[[Op, Layout], Layout | None]] = {
-    "expand_dims": lambda op, a: algebra.expand(a, op.attrs["axis"]),
-    "broadcast": lambda op, a: a if shape_of(op.inputs[0].type) == shape_of(op.result.type) else None,
-    "permute": lambda op, a: algebra.permute(a, tuple(op.attrs["order"])),
-    "reshape": lambda op, a: algebra.reshape(a, shape_of(op.result.type)),
-    "split": lambda op, a: algebra.split(a),
-    "join": lambda op, a: algebra.join(a),
-}
-RELABEL = frozenset(_BACKWARD)
-
-
-def _inverse(order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(order.index(d) for d in range(len(order)))
-
-
-def backward(op: Op, a: Layout) -> Layout | None:
-    """Layout of the operand of a relabelling op whose result has layout `a`; None where no operand layout gives it."""
-    try:
-        return _BACKWARD[op.kind](op, a)
-    except LayoutError:
-        return None
-
-
-def forward(op: Op, a: Layout) -> Layout | None:
-    """Layout of the result where the operand has `a`; None where it is not determined (broadcast) or impossible."""
-    try:
-        return _FORWARD[op.kind](op, a)
-    except LayoutError:
-        return None
 
 
 # ------------------------------------------------------------------------------------------------ nodes and edges
@@ -274,9 +213,9 @@ class Graph:
         tiles, t = tiles_of(op), traits(op)
         if ("cheap" in t or "relabel" in t) and all(v in self.cheap for v in tiles):
             self.cheap.update(op.results)
-            _check_reshape(op, self.threads)
+            check_reshape(op, self.threads)
         elif op.kind in RELABEL:
-            _check_reshape(op, self.threads)
+            check_reshape(op, self.threads)
         elif "elementwise" in t:
             self._simple("elementwise", op, op.result, weight)
         else:
@@ -297,6 +236,7 @@ class Graph:
     def _pin(self, op: Op, weight: float) -> None:
         n = self._simple("pin", op, op.result, weight)
         n.fixed, n.pin = op.attrs["layout"], op
+        check_pin(op, self.threads)
 
     def _access(self, op: Op, weight: float) -> None:
         pointer = op.inputs[0]
@@ -449,58 +389,6 @@ class Graph:
 
     def total(self, labels: Labels) -> float:
         return sum(n.price(labels[n.id]) for n in self.nodes) + sum(w.cost(labels) for w in self.wires.values())
-
-
-# ------------------------------------------------------------------------------------------------ facts of ops
-def trip_count(op: Op) -> float:
-    """Expected number of iterations: exact where the bounds of a `for` are constants."""
-    if op.kind == "for":
-        bounds = [v.op.attrs["value"] for v in op.inputs[:3] if v.op is not None and v.op.kind == "constant"]
-        if len(bounds) == 3 and bounds[2]:
-            return float(max(1, len(range(*bounds))))
-    return UNKNOWN_TRIPS
-
-
-def carried_inits(op: Op) -> list[Value]:
-    return op.inputs[3:] if op.kind == "for" else op.inputs
-
-
-def carried_args(op: Op, i: int) -> list[Value]:
-    """Region arguments of slot i: one in `for`, one per region in `while`."""
-    return [op.regions[0].args[i + 1]] if op.kind == "for" else [r.args[i] for r in op.regions]
-
-
-def access_vector(info: AxisInfo, pointer: Value, mask: Value | None) -> int:
-    """Elements that one access may take: contiguous, aligned, equally masked, at most 16 bytes."""
-    element = element_of(pointer.type)
-    assert isinstance(element, Pointer)
-    elem, fastest = element.dtype.bytes, info.order(pointer)[0]
-    aligned = info.divisibility(pointer, fastest) // elem
-    out = min(power_of_two(info.contiguity(pointer, fastest)), power_of_two(aligned) if aligned else 1)
-    if mask is not None:
-        out = min(out, power_of_two(info.constancy(mask, fastest)))
-    return max(1, min(out, WIDEST_ACCESS // elem))
-
-
-def dot_layout(op: Op, role: str, warps: int) -> Layout | None:
-    """Layout that the instruction of a dot dictates for `acc`, `a` or `b`; None where it reads shared memory."""
-    tile = {"a": op.operands[0], "b": op.operands[1], "acc": op.result}[role]
-    assert tile is not None
-    rows, columns = shape_of(tile.type)
-    if op.attrs["impl"] == "wgmma":
-        return fragments.wgmma_acc(rows, columns, warps) if role == "acc" else None
-    return fragments.mma16816(role, (rows, columns), op.attrs["warps_mn"])
-
-
-def _check_reshape(op: Op, threads: Threads) -> None:
-    """A reshape that would cut a repetition has no layout at all, whatever is chosen."""
-    if op.kind != "reshape":
-        return
-    shape = shape_of(op.inputs[0].type)
-    try:
-        algebra.reshape(default_layout(shape, 4, threads), shape_of(op.result.type))
-    except LayoutError as e:
-        raise CompileError("This reshape has no layout.", found=str(e), loc=op.loc) from e
 
 
 def _pin_conflict(n: Node, want: Layout, pin: Op) -> CompileError:

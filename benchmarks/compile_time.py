@@ -1,0 +1,74 @@
+"""Cold and warm compilation in fresh processes: the second kernel of a process, cubin included.
+
+Each child compiles a first kernel (which pays for imports and LLVM's start), then vector add and matmul with an empty
+cache; then, as a new kernel object, vector add once more from the cache on disk.  Medians of nine processes, once on all
+cores and once on two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import _harness
+
+PROCESSES = 9
+
+
+def child() -> None:
+    """Prints one JSON object: milliseconds by case, and the stages of each compilation."""
+    import importlib
+
+    import matmul
+    import softmax
+    import vector_add
+
+    softmax.softmax.compile("sm_90", BLOCK=1024)
+    out = {}
+    for module, kernel, constants in ((vector_add, "vector_add", {}), (matmul, "matmul", {"num_warps": 8})):
+        for case in ("cold", "warm"):
+            start = time.perf_counter()
+            compiled = getattr(module, kernel).compile("sm_90", **constants)
+            elapsed = 1e3 * (time.perf_counter() - start)
+            out[f"{kernel} {case}"] = {"ms": elapsed, "stages": compiled.metadata["timings"]}
+            importlib.reload(module)  # a new kernel object, which knows nothing but the disk
+    print(json.dumps(out))
+
+
+def run(cores: set[int] | None) -> dict[str, list[dict]]:
+    results: dict[str, list[dict]] = {}
+    for _ in range(PROCESSES):
+        with tempfile.TemporaryDirectory() as cache:
+            env = {**os.environ, "TLXC_CACHE_DIR": cache, "PYTHONDONTWRITEBYTECODE": ""}
+            text = subprocess.run(
+                [sys.executable, __file__, "child"], env=env, check=True, capture_output=True, text=True,
+                preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
+            ).stdout  # fmt: skip
+        for case, result in json.loads(text).items():
+            results.setdefault(case, []).append(result)
+    return results
+
+
+def main() -> None:
+    records = []
+    for place, cores in (("all cores", None), ("2 cores", {0, 1})):
+        for case, results in run(cores).items():
+            stages = {
+                name: round(statistics.median(r["stages"][name] for r in results), 2) for name in results[0]["stages"]
+            }
+            samples = {"tlxc": [r["ms"] for r in results]}
+            records.append(
+                _harness.record("compile_time", f"{case}, {place}", "time", "ms", samples, stages_ms=stages)
+            )
+            if case.endswith("cold"):
+                print(f"{case}, {place}: " + ", ".join(f"{n} {ms}" for n, ms in stages.items()))
+    _harness.write("compile_time", records)
+
+
+if __name__ == "__main__":
+    child() if sys.argv[1:] == ["child"] else main()

@@ -1,0 +1,1 @@
+"""The numeric matrix: every op, dtype and number of warps, on the emulator and on the GPU."""

@@ -1,0 +1,322 @@
+"""Argument binding: tokens, specialisations, and what is refused, in full text."""
+
+from __future__ import annotations
+
+import enum
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_driver import Array, Dtype, bfloat16, float16, float32, float64, int32
+
+from tlxc import tl
+from tlxc.frontend.signature import Argument
+from tlxc.frontend.source import Source
+from tlxc.ir import types as ir
+from tlxc.runtime import cuda
+from tlxc.runtime.bind import ArgumentError, Binder
+from tlxc.runtime.tokens import freeze
+
+
+def plain(x, y, n, s=1.5, BLOCK: tl.constexpr = 64):  # type: ignore[no-untyped-def]
+    pass
+
+
+def annotated(
+    x: tl.ptr(tl.float16),
+    n: tl.int32,
+    big: tl.int64,
+    small: tl.uint8,
+    eps: tl.float32,
+    on: tl.int1,
+    *,
+    MODE: tl.constexpr,
+):  # type: ignore[no-untyped-def, valid-type]
+    pass
+
+
+def binder(fn: Any = plain, **options: Any) -> Binder:
+    return Binder(Source.of(fn), options.pop("num_warps", 4), **options)
+
+
+def resolve(*args: Any, fn: Any = plain, ahead: bool = False, **kwargs: Any) -> Any:
+    made = binder(fn)
+    return made.resolve(made.match(args, kwargs), ahead)
+
+
+def arguments(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Each parameter's Argument or constant."""
+    signature = resolve(*args, **kwargs).signature
+    return dict(signature.arguments) | dict(signature.constants)
+
+
+def refusal(*args: Any, **kwargs: Any) -> str:
+    with pytest.raises(ArgumentError) as error:
+        resolve(*args, **kwargs)
+    where = kwargs.get("fn", plain)
+    prefix = f"{where.__name__} ({__file__}:{where.__code__.co_firstlineno})"
+    assert str(error.value).startswith(prefix)
+    return str(error.value)[len(prefix) :].lstrip(": ")
+
+
+A = Array()
+I32, I32_16 = Argument(ir.Scalar(ir.int32)), Argument(ir.Scalar(ir.int32), divisible=16)
+
+
+def test_arrays() -> None:
+    found = arguments(Array(float16), Array(bfloat16, address=0x10008), 5)
+    assert found["x"] == Argument(ir.Pointer(ir.float16), 16)
+    assert found["y"] == Argument(ir.Pointer(ir.bfloat16), 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, I32_16), (1, 1), (5, I32), (48, I32_16), (-16, I32_16), (2**31 - 1, I32), (-(2**31), I32_16),
+        (2**31, Argument(ir.Scalar(ir.int64), divisible=16)), (-(2**31) - 1, Argument(ir.Scalar(ir.int64))),
+        (2**63 - 1, Argument(ir.Scalar(ir.int64))), (2**63, Argument(ir.Scalar(ir.uint64), divisible=16)),
+        (2**64 - 1, Argument(ir.Scalar(ir.uint64))), (True, Argument(ir.Scalar(ir.int1))),
+        (2.5, Argument(ir.Scalar(ir.float32))), (None, None),
+        (np.int64(5), I32), (np.float32(2), Argument(ir.Scalar(ir.float32))),
+        (np.bool_(True), Argument(ir.Scalar(ir.int1))), (tl.constexpr(48), I32_16),
+    ],
+)  # fmt: skip
+def test_scalars(value: Any, expected: Any) -> None:
+    found = arguments(A, A, value)["n"]
+    assert (found, type(found)) == (expected, type(expected))
+
+
+def test_the_key_changes_exactly_with_the_specialisation() -> None:
+    made = binder()
+    samples = [
+        (A, A, 5), (A, A, 7), (Array(address=0x20000), A, 5), (Array(address=0x20002), A, 5),
+        (Array(address=0x20004), A, 5), (Array(float32), A, 5), (Array(bfloat16), A, 5), (A, A, 1), (A, A, 16),
+        (A, A, 0), (A, A, True), (A, A, 1.0), (A, A, 2.0),
+        (A, A, None), (A, A, 2**40), (A, A, 2**40 + 1), (A, A, 2**63), (A, A, 5, None), (A, A, 5, 3),
+    ]  # fmt: skip
+    by_key: dict[Any, set[Any]] = {}
+    by_identity: dict[Any, set[Any]] = {}
+    for sample in samples:
+        key, _ = made.fast(*sample)
+        identity = made.resolve(made.match(sample, {})).identity
+        by_key.setdefault(key, set()).add(identity)
+        by_identity.setdefault(identity, set()).add(key)
+    assert all(len(found) == 1 for found in by_key.values())
+    assert all(len(found) == 1 for found in by_identity.values())
+
+
+@pytest.mark.parametrize(
+    "pair", [(1, True), (1, 1.0), (0.0, -0.0), ((1,), (True,)), ((1, (2,)), (1, (2.0,))), (0, None)]
+)
+def test_constants_that_python_calls_equal_are_told_apart(pair: tuple[Any, Any]) -> None:
+    made = binder()
+    keys = [made.fast(A, A, 5, BLOCK=value)[0] for value in pair]
+    assert keys[0] != keys[1]
+    identities = [made.resolve(made.match((A, A, 5), {"BLOCK": value})).identity for value in pair]
+    assert identities[0] != identities[1]
+    assert freeze(float("nan")) == freeze(float("nan"))
+
+
+def test_constants_of_many_kinds() -> None:
+    class Mode(enum.Enum):
+        A = 1
+
+    for value in (64, "text", tl.float16, None, plain, Mode.A, (1, tl.float16, None)):
+        found = arguments(A, A, 5, BLOCK=value)
+        assert found["BLOCK"] is value
+    assert arguments(A, A, 5, BLOCK=tl.constexpr(32))["BLOCK"] == 32
+    assert type(arguments(A, A, 5, BLOCK=np.int64(32))["BLOCK"]) is int
+
+
+def test_values_and_kinds() -> None:
+    made = binder()
+    key, values = made.fast(A, Array(address=0x20000), 1, s=2.5)
+    assert values == (0x10000, 0x20000, 1, 2.5)
+    assert key[-2:] == (4, 0)
+    bound = made.resolve(made.match((A, A, 1), {}))
+    assert bound.kinds == b"iisf"
+    assert (bound.device, bound.signature.num_warps) == (0, 4)
+
+
+def test_do_not_specialize() -> None:
+    for names in (["n", "x"], [2, 0]):
+        made = binder(do_not_specialize=names)
+        keys = {made.fast(Array(address=a), A, n)[0] for a in (0x10, 0x12) for n in (0, 1, 5, 16)}
+        assert len(keys) == 1
+        for n in (0, 1, 5, 16):
+            found = dict(made.resolve(made.match((A, A, n), {})).signature.arguments)
+            assert (found["n"], found["x"]) == (I32, Argument(ir.Pointer(ir.float16), 0))
+    with pytest.raises(ArgumentError, match="do_not_specialize names 'k'; the parameters are x, y, n, s, BLOCK."):
+        binder(do_not_specialize=["k"])
+
+
+def test_annotations_fix_types() -> None:
+    found = arguments(A, 5, 16, 255, 3, False, MODE="a", fn=annotated)
+    assert found["big"] == Argument(ir.Scalar(ir.int64), divisible=16)
+    assert found["small"] == Argument(ir.Scalar(ir.uint8))
+    assert found["eps"] == Argument(ir.Scalar(ir.float32))
+    assert found["on"] == Argument(ir.Scalar(ir.int1))
+    made = binder(annotated)
+    assert made.resolve(made.match((A, 5, 16, 255, 3, False), {"MODE": "a"})).kinds == b"iiiifi"
+    good, bad = (made.fast(A, 5, 16, small, 3, False, MODE="a")[0] for small in (255, 256))
+    assert good != bad
+    good, bad = (made.fast(A, 5, 16, np.int64(small), 3, False, MODE="a")[0] for small in (255, 256))
+    assert good != bad
+
+
+def test_dtypes_stand_for_pointers_ahead_of_time() -> None:
+    torch = pytest.importorskip("torch")
+    for stand_in in (tl.float16, torch.float16, tl.ptr(tl.float16), torch.zeros(4, dtype=torch.float16)):
+        assert arguments(stand_in, A, 5, ahead=True)["x"] == Argument(ir.Pointer(ir.float16), 16)
+
+
+def test_a_declared_signature_assumes_nothing() -> None:
+    made = binder(annotated)
+    signature = made.declared_signature({"MODE": 3, "n": 7}, num_warps=8)
+    assert [name for name, _ in signature.arguments] == ["x", "big", "small", "eps", "on"]
+    assert all((a.align, a.divisible) == (0, 1) for _, a in signature.arguments)
+    assert (signature.constants, signature.num_warps) == ((("n", 7), ("MODE", 3)), 8)
+    with pytest.raises(ArgumentError, match="missing argument `MODE`; compile-time parameters are passed by name"):
+        made.declared_signature({})
+    with pytest.raises(ArgumentError, match="the type of `x` is not declared; annotate it, as in `x: tl.ptr"):
+        binder().declared_signature({})
+
+
+ALIGNED, EIGHTS = Argument(ir.Pointer(ir.float16), 64), Argument(ir.Scalar(ir.int32), divisible=8)
+
+
+def promising(x: tl.ptr(tl.float16, align=64), n: tl.divisible(tl.int32, 8)):  # type: ignore[no-untyped-def, valid-type]
+    pass
+
+
+def test_promises_of_annotations_are_checked() -> None:
+    assert arguments(Array(address=64), 8, fn=promising) == {"x": ALIGNED, "n": EIGHTS}
+    assert refusal(Array(address=32), 8, fn=promising) == (
+        "argument `x` is a tensor on cuda:0 of torch.float16 at an address that is not a multiple of the 64 bytes "
+        "that its annotation promises; pass a copy (.clone()) or change the annotation."
+    )
+    assert refusal(Array(address=64), 12, fn=promising) == (
+        "argument `n` is 12, but its annotation promises a multiple of 8."
+    )
+    made = binder(promising)
+    assert len({made.fast(Array(address=a), 8)[0] for a in (32, 64)}) == 2
+    for numbers in ((8, 12), (np.int64(8), np.int64(12)), (False, True)):
+        assert len({made.fast(Array(address=64), n)[0] for n in numbers}) == 2
+
+
+def test_cuda_array_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "pointer_device", lambda address: 1 if address else None)
+
+    def foreign(typestr: str, address: int) -> Any:
+        return SimpleNamespace(__cuda_array_interface__={"data": (address, False), "typestr": typestr, "shape": (4,)})
+
+    found = arguments(foreign("<f2", 0x20), foreign("|b1", 0x21), 5)
+    assert (found["x"], found["y"]) == (Argument(ir.Pointer(ir.float16), 16), Argument(ir.Pointer(ir.int1), 0))
+    assert binder().fast(foreign("<i4", 0x20), foreign("<i4", 0x20), 5)[0][-1] == 1
+    assert "is an array of type <c8; kernels take arrays of bool, int8" in refusal(foreign("<c8", 0x20), A, 5)
+    assert "but kernels run on the GPU" in refusal(foreign("<f2", 0), A, 5)
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "text"),
+    [
+        ((A, A), {}, "missing argument `n`."),
+        ((A,), {}, "missing arguments `y` and `n`."),
+        ((A, A, 5, 1.0, 64, 9), {}, "takes 5 arguments by position (x, y, n, s, BLOCK), but 6 were given."),
+        ((A, A, 5), {"x": A}, "argument `x` was given twice, by position and by name."),
+        ((A, A, 5), {"BLOC": 4}, "has no parameter `BLOC`. Did you mean `BLOCK`? Its parameters are x, y, n, s, BLOCK; "
+         "launch options are num_warps and num_stages."),
+        ((Array(device=-1), A, 5), {}, "argument `x` is a CPU tensor of torch.float16, but kernels run on the GPU; "
+         "pass `x.cuda()`."),
+        ((A, Array(device=1), 5), {}, "arguments are on different devices, `x` on cuda:0 and `y` on cuda:1; move them "
+         "to one device with .to()."),
+        ((A, np.zeros(3, np.float32), 5), {}, "argument `y` is a NumPy array of float32, but kernels run on the "
+         "GPU; pass a CUDA tensor, as torch.from_numpy(y).cuda()."),
+        ((Array(float64), A, 5), {}, "argument `x` is a tensor on cuda:0 of torch.float64; kernels take arrays of "
+         "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32."),
+        ((A, A, 2**64), {}, "argument `n` is 18446744073709551616, which does not fit into 64 bits."),
+        ((A, A, -(2**63) - 1), {}, "argument `n` is -9223372036854775809, which does not fit into 64 bits."),
+        ((A, A, "5"), {}, "argument `n` is '5' (str); a kernel takes arrays on the GPU, an int, a float, a bool, None. "
+         "Annotate the parameter `n: tl.constexpr` to pass other values at compile time."),
+        ((A, A, 5), {"BLOCK": [1]}, "the compile-time parameter `BLOCK` was given [1] (list), which cannot be hashed; "
+         "give a number, a string, a dtype, a function, None or a tuple of these."),
+        ((A, A, 5), {"num_warps": 3}, "num_warps is 3; it may be 1, 2, 4, 8, 16 or 32."),
+        ((A, A, 5), {"num_warps": True}, "num_warps is True; it may be 1, 2, 4, 8, 16 or 32."),
+    ],
+)  # fmt: skip
+def test_refusals(args: Any, kwargs: Any, text: str) -> None:
+    assert refusal(*args, **kwargs) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"x": Array(float32)},
+            "argument `x` is a tensor on cuda:0 of torch.float32, but it is declared tl.ptr(tl.float16).",
+        ),
+        ({"x": 5}, "argument `x` is 5 (int), but it is declared tl.ptr(tl.float16)."),
+        ({"n": A}, "argument `n` is a tensor on cuda:0 of torch.float16, but it is declared tl.int32."),
+        ({"n": 2**31}, "argument `n` is 2147483648 (int), but it is declared tl.int32."),
+        ({"n": 2.5}, "argument `n` is 2.5 (float), but it is declared tl.int32."),
+        ({"small": -1}, "argument `small` is -1 (int), but it is declared tl.uint8."),
+        ({"on": 2}, "argument `on` is 2 (int), but it is declared tl.int1."),
+    ],
+)
+def test_declared_types_are_kept(change: dict[str, Any], text: str) -> None:
+    given = {"x": A, "n": 5, "big": 5, "small": 5, "eps": 1.0, "on": True, "MODE": 1} | change
+    assert refusal(**given, fn=annotated) == text
+
+
+def test_a_missing_constexpr_says_how_to_pass_it() -> None:
+    given = {"x": A, "n": 5, "big": 5, "small": 5, "eps": 1.0, "on": True}
+    assert refusal(**given, fn=annotated) == (
+        "missing argument `MODE`; compile-time parameters are passed by name, as in MODE=..., or get a default."
+    )
+
+
+def test_real_cpu_tensors_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(4, dtype=torch.bfloat16)
+    assert refusal(tensor, tensor, 5) == (
+        "argument `x` is a CPU tensor of torch.bfloat16, but kernels run on the GPU; pass `x.cuda()`."
+    )
+    assert binder().fast(tensor, tensor, 5)[0][-1] == -1
+
+
+def test_names_that_would_collide() -> None:
+    def collides(_k0, __d, num, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        pass
+
+    made = binder(collides)
+    assert made.fast(A, A, 7, BLOCK=2)[1] == (0x10000, 0x10000, 7)
+
+    def option(num_warps):  # type: ignore[no-untyped-def]
+        pass
+
+    with pytest.raises(ArgumentError, match="the parameter `num_warps` has the name of a launch option; rename it."):
+        binder(option)
+
+    def half(s: tl.float16):  # type: ignore[no-untyped-def, valid-type]
+        pass
+
+    with pytest.raises(ArgumentError, match="the number `s` is declared tl.float16; numbers are passed as tl.float32"):
+        binder(half)
+
+
+def test_num_stages_is_noted() -> None:
+    from tlxc.runtime import bind
+
+    bind._note_num_stages.cache_clear()
+    with pytest.warns(UserWarning, match="num_stages has no effect"):
+        resolve(A, A, 5, num_stages=3)
+
+
+def test_dtype_spellings() -> None:
+    for name, dtype in (("int32", ir.int32), ("bool", ir.int1), ("uint16", ir.uint16)):
+        assert arguments(Array(Dtype(name)), A, 5)["x"].type == ir.Pointer(dtype)
+    assert repr(int32) == "torch.int32"

@@ -1,0 +1,269 @@
+"""Launching on a real GPU: torch tensors, streams, graphs, odd views, several devices, other arrays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tlxc
+from tlxc import tl
+
+pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).resolve().parents[1]
+FACTOR = 3
+
+
+@pytest.fixture
+def torch() -> Any:
+    """torch with a GPU, under its own name."""
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    return module
+
+
+def fresh(**options: Any) -> Any:
+    """A kernel that no test has launched yet."""
+
+    def combine(x, y, out, n, s, BLOCK: tl.constexpr = 256):  # type: ignore[no-untyped-def]
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = at < n
+        value = tl.load(x + at, mask=inside) * s + tl.load(y + at, mask=inside) * FACTOR
+        tl.store(out + at, value, mask=inside)
+
+    return tlxc.kernel(**options)(combine)
+
+
+def run(kernel: Any, x: Any, y: Any, s: float = 2.0, **options: Any) -> Any:
+    out = x.new_full((x.numel(),), float("nan"))
+    kernel[(tlxc.cdiv(x.numel(), 256),)](x, y, out, x.numel(), s, **options)
+    return out
+
+
+def inputs(torch: Any, n: int, device: str = "cuda") -> tuple[Any, Any]:
+    torch.manual_seed(n)
+    return torch.randn(n, device=device), torch.randn(n, device=device)
+
+
+def check(torch: Any, out: Any, x: Any, y: Any, s: float = 2.0) -> None:
+    torch.testing.assert_close(out, x * s + y * FACTOR)
+
+
+@pytest.mark.parametrize("n", [1, 255, 256, 4099, 16384])
+@pytest.mark.parametrize("num_warps", [1, 2, 4, 8])
+def test_a_launch(torch: Any, n: int, num_warps: int) -> None:
+    x, y = inputs(torch, n)
+    check(torch, run(fresh(), x, y, num_warps=num_warps), x, y)
+
+
+def test_the_driver_and_the_assembler_agree_on_registers(torch: Any) -> None:
+    kernel = fresh()
+    x, y = inputs(torch, 1000)
+    out = torch.empty_like(x)
+    compiled = kernel[(4,)](x, y, out, 1000, 2.0)
+    gpu = tlxc.runtime.cuda.device(x.device.index)
+    function = compiled.load(gpu)
+    assert function.registers == compiled.registers
+    assert (function.local_bytes, compiled.spill_bytes) == (0, 0)
+    assert compiled.target == tlxc.runtime.cuda.target_of(gpu).name
+
+
+def test_misaligned_views(torch: Any) -> None:
+    kernel = fresh()
+    x, y = inputs(torch, 4100)
+    for a, b in ((0, 0), (1, 0), (0, 3), (1, 1), (4, 8)):
+        n = 4096 - 8
+        check(torch, run(kernel, x[a : a + n], y[b : b + n]), x[a : a + n], y[b : b + n])
+    assert len(kernel.variants) == 4  # (4, 8) is aligned again
+
+
+def test_integers_floats_bools_none(torch: Any) -> None:
+    def scalars(out, a, b, c, flag, nothing, f):  # type: ignore[no-untyped-def]
+        if flag:
+            tl.store(out, a.to(tl.float32) if a is not None else 0.0)
+        tl.store(out + 1, f)
+        if nothing is None:
+            tl.store(out + 2, 1.0)
+        tl.store(out + 3, (b + c).to(tl.float32))
+
+    kernel = tlxc.kernel(do_not_specialize=["a", "b", "c"])(scalars)
+    for a, b, c, flag, f in ((1, 2, 3, True, 0.1), (-7, 2**31, 5, False, -1.0), (16, 1, 2**40, True, 3.0)):
+        out = torch.full((4,), -99.0, device="cuda")
+        kernel[1](out, a, b, c, flag, None, f)
+        expected = [float(a) if flag else -99.0, float(f), 1.0, float(b + c)]
+        torch.testing.assert_close(out.cpu(), torch.tensor(expected))
+
+
+def test_a_side_stream(torch: Any) -> None:
+    kernel = fresh()
+    x, y = inputs(torch, 1 << 20)
+    run(kernel, x, y)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(20_000_000)  # the kernel runs after it only if it is in the same stream
+        x.mul_(2)
+        out = run(kernel, x, y)
+    side.synchronize()
+    check(torch, out, x, y)
+
+
+def test_graph_capture(torch: Any) -> None:
+    kernel = fresh()
+    x, y = inputs(torch, 5000)
+    out = torch.zeros_like(x)
+    arguments = (x, y, out, 5000, 2.0)
+    kernel.warmup(*arguments)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel[(20,)](*arguments)
+    torch.cuda.synchronize()
+    assert out.abs().max() == 0
+    for _ in range(2):
+        x.add_(1)
+        graph.replay()
+        torch.cuda.synchronize()
+        check(torch, out, x, y)
+
+
+def test_a_cold_kernel_is_refused_during_capture(torch: Any) -> None:
+    kernel = fresh()
+    x, y = inputs(torch, 512)
+    out = torch.zeros_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out.add_(1)
+        with pytest.raises(tlxc.TlxcError, match="combine.warmup"):
+            kernel[(2,)](x, y, out, 512, 2.0)
+    graph.replay()  # the refusal did not spoil the capture
+    torch.cuda.synchronize()
+    assert out.min() == out.max() == 1
+    check(torch, run(kernel, x, y), x, y)
+
+
+def test_an_empty_grid(torch: Any) -> None:
+    kernel = fresh()
+    x, y = inputs(torch, 16)
+    assert kernel[(0,)](x, y, x, 0, 2.0) is None
+    assert kernel.variants == ()
+
+
+def test_a_cpu_tensor_among_others(torch: Any) -> None:
+    x, y = inputs(torch, 16)
+    with pytest.raises(tlxc.TlxcError, match="argument `y` is a CPU tensor of torch.float32"):
+        run(fresh(), x, y.cpu())
+
+
+def test_a_module_constant_that_changes(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = fresh()
+    x, y = inputs(torch, 300)
+    for value in (3, 5):
+        monkeypatch.setitem(globals(), "FACTOR", value)
+        check(torch, run(kernel, x, y), x, y)
+
+
+def test_a_thread_without_a_context(torch: Any) -> None:
+    kernel = fresh()
+    x, y = inputs(torch, 300)
+    outs = [x.new_empty(300) for _ in range(8)]
+    threads = [threading.Thread(target=kernel[2], args=(x, y, out, 300, 2.0)) for out in outs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(kernel.variants) == 1
+    for out in outs:
+        check(torch, out, x, y)
+
+
+def test_arrays_that_are_not_torch_s(torch: Any) -> None:
+    x, y = inputs(torch, 300)
+    out = torch.empty_like(x)
+    arrays = [SimpleNamespace(__cuda_array_interface__=t.__cuda_array_interface__) for t in (x, y, out)]
+    torch.cuda.synchronize()
+    fresh()[2](*arrays, 300, 2.0)
+    check(torch, out, x, y)
+
+
+def test_launching_through_the_bindings(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tlxc.runtime import launcher
+
+    monkeypatch.setattr(launcher, "has_native", lambda: False)
+    x, y = inputs(torch, 300)
+    check(torch, run(fresh(), x, y, s=-0.5), x, y, s=-0.5)
+
+
+def test_two_devices(torch: Any) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU")
+    kernel = fresh()
+    pairs = [inputs(torch, 700, f"cuda:{i}") for i in (0, 1)]
+    for i in (0, 1, 0):  # torch's current device stays 0
+        check(torch, run(kernel, *pairs[i]), *pairs[i])
+    assert torch.cuda.current_device() == 0
+    with pytest.raises(tlxc.TlxcError, match="`x` on cuda:0 and `y` on cuda:1; move them to one device"):
+        run(kernel, pairs[0][0], pairs[1][1])
+
+
+BAD_ACCESS = """
+import torch, tlxc
+from tlxc import tl
+@tlxc.kernel
+def wild(x, n):
+    tl.store(x + n, 1.0)
+x = torch.zeros(4, device="cuda")
+wild[1](x, 2**40)
+try:
+    torch.cuda.synchronize()
+except Exception:
+    pass
+try:
+    wild[1](x, 2**40)
+except tlxc.TlxcError as error:
+    print(error)
+"""
+IMPORT_THEN_FORK = """
+import os, tlxc
+from tlxc import tl
+@tlxc.kernel
+def fill(x):
+    tl.store(x, 7.0)
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    import torch
+    x = torch.zeros(1, device="cuda")
+    fill[1](x)
+    assert x.item() == 7
+"""
+
+
+def script(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    command = [sys.executable, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=_environment(), timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+
+
+def test_an_earlier_fault_is_explained(torch: Any, tmp_path: Path) -> None:
+    text = script(tmp_path, BAD_ACCESS)
+    assert "an earlier kernel accessed memory out of bounds, and this process can use the GPU no more" in text
+
+
+def test_a_forked_worker_may_launch(torch: Any, tmp_path: Path) -> None:
+    script(tmp_path, IMPORT_THEN_FORK)

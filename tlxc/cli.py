@@ -1,0 +1,450 @@
+"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc targets`.
+
+Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
+Needs no GPU and opens no driver.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import json
+import os
+import sys
+import textwrap
+import tokenize
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tlxc import __version__
+from tlxc.compiler import PASSES, Compiled, build, compile_kernel, run_passes
+from tlxc.errors import TlxcError
+from tlxc.frontend.source import MISSING
+from tlxc.ir.core import Module
+from tlxc.ir.printer import Printer, print_module
+from tlxc.ir.types import DTYPES, Buffer, Pointer, Tensor
+from tlxc.targets import Target, TargetError, all_targets, get_target
+
+if TYPE_CHECKING:
+    from tlxc.frontend.signature import Signature
+    from tlxc.runtime.kernel import Kernel
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# What a compilation leaves per vendor -> the suffix of its file; the last is the binary.
+FILES: dict[str, dict[str, str]] = {
+    "nvidia": {"tlxir": "tlxir", "llvm": "ll", "ptx": "ptx", "cubin": "cubin"},
+    "amd": {"tlxir": "tlxir", "llvm": "ll", "amdgcn": "s", "hsaco": "hsaco"},
+}
+EMIT = (*dict.fromkeys(name for files in FILES.values() for name in files), "json", "all")
+STAGES = ("frontend", *(name for name, _ in PASSES))
+
+
+class FileError(TlxcError):
+    """The file that a command names cannot be loaded, has no such kernel, or cannot be written."""
+
+
+# -- the kernel that a command means ---------------------------------------------------------------------------------
+
+
+def split_reference(text: str) -> tuple[str, str | None]:
+    """FILE[:KERNEL] in its parts."""
+    file, colon, name = text.rpartition(":")
+    if not colon or not name.isidentifier() or Path(text).exists():
+        file, name = text, ""
+    if not Path(file).is_file():
+        raise click.BadParameter(f"there is no file {file!r}.", param_hint="FILE[:KERNEL]")
+    return file, name or None
+
+
+def load_file(file: str) -> ModuleType:
+    """Runs a Python file as a module, not as `__main__`, with its own folder first on the import path.
+
+    An exception of the file becomes a `FileError` with those lines of the traceback that are the user's.
+    """
+    module = ModuleType(f"tlxc_file_{Path(file).stem}")
+    module.__file__ = file
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    try:
+        with tokenize.open(file) as stream:
+            code = compile(stream.read(), file, "exec")
+        exec(code, module.__dict__)
+    except TlxcError:
+        raise
+    except (Exception, SystemExit) as error:
+        told = _users_traceback(error, file)
+        raise FileError(f"{file} could not be loaded; this is what Python says:\n{told}") from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _users_traceback(error: BaseException, file: str) -> str:
+    """The traceback from the first frame of `file` on."""
+    tb = error.__traceback__
+    while tb is not None and tb.tb_frame.f_code.co_filename != file:
+        tb = tb.tb_next
+    return "".join(traceback.format_exception(type(error), error, tb, chain=tb is not None)).rstrip()
+
+
+def find_kernel(module: ModuleType, file: str, name: str | None) -> Kernel:
+    """The kernel called `name`, or the only one that the file defines."""
+    from tlxc.runtime.kernel import Kernel
+
+    known = {n: value for n, value in vars(module).items() if isinstance(value, Kernel)}
+    if name in known:
+        return known[name]
+    own = {n: k for n, k in known.items() if k.__tlxc_source__.file == file}
+    names = _listed([n for n, k in own.items() if n == k.name] or list(own))
+    if name is not None:
+        raise FileError(f"{file} has no kernel `{name}`; it defines {names or 'none'}.")
+    if not own:
+        raise FileError(f"{file} defines no kernel; decorate a function with @tlxc.kernel.")
+    distinct = {id(k): k for k in own.values()}
+    if len(distinct) > 1:
+        raise FileError(f"{file} defines {len(distinct)} kernels, {names}; name one, as in {file}:{next(iter(own))}.")
+    return next(iter(distinct.values()))
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+_WORDS = {"true": True, "false": False} | {prefix + t.name: t for t in DTYPES.values() for prefix in ("", "tl.")}
+
+
+def parse_value(text: str) -> Any:
+    """The value of `-D NAME=VALUE`: a Python literal, true, false or the name of a dtype; other text is a string."""
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def parse_definitions(context: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
+        if name in out:
+            raise click.BadParameter(f"{name} is given twice.")
+        if name == "num_warps":
+            raise click.BadParameter("num_warps is an option of the launch; give --num-warps N.")
+        out[name] = parse_value(value)
+    return out
+
+
+def parse_targets(context: click.Context, parameter: click.Parameter, names: Any) -> Any:
+    """Target names to targets; of options that may be given once and several times."""
+    try:
+        return get_target(names) if isinstance(names, str) else tuple(get_target(name) for name in dict.fromkeys(names))
+    except TargetError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def load_kernel(reference: str, define: Mapping[str, Any], num_warps: int | None) -> tuple[Kernel, Signature]:
+    file, name = split_reference(reference)
+    kernel = find_kernel(load_file(file), file, name)
+    _check_definitions(kernel, define)
+    return kernel, kernel.signature(num_warps, **define)
+
+
+def _check_definitions(kernel: Kernel, define: Mapping[str, Any]) -> None:
+    """Every name of -D is a parameter, and every constexpr parameter has a value."""
+    source = kernel.__tlxc_source__
+    where = f"{kernel.name} ({source.file}:{source.first_line})"
+    names = [p.name for p in source.parameters]
+    for name in define:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f" Did you mean `{close[0]}`?" if close else ""
+            raise FileError(f"{where} has no parameter `{name}`.{hint} Its parameters are {_listed(names)}.")
+    missing = [p.name for p in source.parameters if p.constexpr and p.default is MISSING and p.name not in define]
+    if missing:
+        give = " ".join(f"-D {name}=..." for name in missing)
+        listed = _listed([f"`{name}`" for name in missing])
+        raise FileError(
+            f"{where} needs a value for its compile-time parameter{'s' * (len(missing) > 1)} {listed}; give {give}."
+        )
+
+
+# -- what compile writes and says ------------------------------------------------------------------------------------
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Writes a file in one step: whoever looks finds the old one or the whole new one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise FileError(f"{path} could not be written: {error.strerror}.") from error
+
+
+def resource_line(compiled: Compiled) -> str:
+    facts = compiled.metadata
+    spills = f"{facts['spill_bytes']} bytes of spills" if facts["spill_bytes"] else "0 spills"
+    assembler = facts["assembler"]
+    by = f"ptxas {assembler['version']} at {assembler['path']}" if assembler["version"] else assembler["path"]
+    return (
+        f"{compiled.name} {compiled.target}: {compiled.registers} registers, {compiled.shared} bytes shared, {spills}, "
+        f"{facts['threads']} threads; {by}"
+    )
+
+
+def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, str]) -> dict[str, Any]:
+    """What a loader must know to launch the binary, as JSON-able data.  Sizes are bytes."""
+    facts = compiled.metadata
+    copied = ("registers", "spill_bytes", "stack_bytes", "notes", "assembler")
+    return {
+        "tlxc": __version__,
+        "name": compiled.name,
+        "target": compiled.target,
+        "num_warps": facts["num_warps"],
+        "threads": facts["threads"],
+        "shared": compiled.shared,
+        "grid": "CTAs along x, y and z: tl.program_id(0), (1) and (2); a CTA has `threads` threads along x",
+        "params": [_parameter_facts(name, argument) for name, argument in signature.arguments],
+        "constants": {name: _plain(value) for name, value in signature.constants},
+        "files": dict(files),
+        "sha256": hashlib.sha256(compiled.binary).hexdigest(),
+        **{name: facts[name] for name in copied},
+    }
+
+
+def _parameter_facts(name: str, argument: Any) -> dict[str, Any]:
+    """`requires` is what the code relies on: the loader checks it before a launch."""
+    pointer = isinstance(argument.type, Pointer)
+    if pointer:
+        requires = {"align": max(argument.align, argument.type.dtype.bytes)}
+    else:
+        requires = {"divisible": argument.divisible} if argument.divisible > 1 else {}
+    return {
+        "name": name,
+        "type": str(argument.type),
+        "size": argument.type.bytes if pointer else argument.type.dtype.bytes,
+        "requires": requires,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
+
+
+class _Commands(click.Group):
+    """Commands whose `TlxcError`s are told in their own words; any other exception is a fault of tlxc."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TlxcError as error:
+            click.echo(str(error), err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tlxc")
+def main() -> None:
+    """Compiles and inspects GPU kernels written in Python.  None of these commands needs a GPU."""
+
+
+def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
+    """The parameters that commands on a kernel share."""
+
+    def decorate(command: F) -> F:
+        targets = click.option(
+            "-t", "--target", "targets" if several_targets else "target", required=True, multiple=several_targets,
+            callback=parse_targets, metavar="TARGET",
+            help="GPU to compile for, one of those that `tlxc targets` lists" + "; may be repeated." * several_targets,
+        )  # fmt: skip
+        define = click.option(
+            "-D", "define", multiple=True, callback=parse_definitions, metavar="NAME=VALUE",
+            help="Value of a tl.constexpr parameter: a number, true, false, a dtype such as float16, or text.",
+        )  # fmt: skip
+        warps = click.option("--num-warps", type=int, metavar="N", help="Warps of a CTA [default: the kernel's own].")
+        return click.argument("reference", metavar="FILE[:KERNEL]")(targets(define(warps(command))))
+
+    return decorate
+
+
+@main.command("compile")
+@_of_a_kernel(several_targets=True)
+@click.option(
+    "--emit",
+    "emit",
+    multiple=True,
+    type=click.Choice(EMIT),
+    metavar="KIND",
+    help=f"What to write, of {', '.join(EMIT)}; may be repeated [default: the binary and its json].",
+)
+@click.option(
+    "-o",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    metavar="DIR",
+    help="Folder for the files [default: this one].",
+)
+def compile_command(
+    reference: str,
+    targets: tuple[Target, ...],
+    define: dict[str, Any],
+    num_warps: int | None,
+    emit: Sequence[str],
+    folder: Path,
+) -> None:
+    """Compiles a kernel to binaries, and says what it takes of the GPU.
+
+    FILE is loaded as a module: what stands under `if __name__ == "__main__"` is not run.  KERNEL may be left out where
+    FILE has only one.  Parameter types come from the annotations, as in `x: tl.ptr(tl.float16), n: tl.int32`.
+
+    Files are named KERNEL.TARGET.SUFFIX; the json holds what a loader must know.
+    """
+    for name in emit:
+        if name not in ("json", "all") and not any(name in FILES[target.vendor] for target in targets):
+            names = _listed([target.name for target in targets])
+            raise click.BadParameter(f"{name} does not exist for {names}.", param_hint="--emit")
+    kernel, signature = load_kernel(reference, define, num_warps)
+    for target in targets:
+        compiled = compile_kernel(kernel.__tlxc_source__, signature, target)
+        _write(compiled, signature, target, emit, folder)
+        click.echo(resource_line(compiled))
+        for note in compiled.metadata["notes"]:
+            click.echo(f"  note: {note}")
+
+
+def _write(compiled: Compiled, signature: Signature, target: Target, emit: Sequence[str], folder: Path) -> None:
+    suffixes = FILES[target.vendor]
+    default = [list(suffixes)[-1], "json"]
+    wanted = [*suffixes, "json"] if "all" in emit else emit or default
+    stem = f"{compiled.name}.{target.name}"
+    files = {name: f"{stem}.{suffix}" for name, suffix in suffixes.items() if name in wanted}
+    for name, file in files.items():
+        write_file(folder / file, compiled.asm[name])
+    if "json" in wanted:  # last: where it stands, the files that it names stand too
+        write_file(folder / f"{stem}.json", json.dumps(launch_facts(compiled, signature, files), indent=2) + "\n")
+
+
+@main.command("inspect")
+@_of_a_kernel(several_targets=False)
+@click.option(
+    "--after",
+    type=click.Choice(STAGES),
+    default=STAGES[-1],
+    metavar="PASS",
+    help=f"Stop after this pass: {', '.join(STAGES)} [default: {STAGES[-1]}].",
+)
+@click.option("--layouts", is_flag=True, help="The layout of each tile and buffer, as (threads,values):(strides).")
+@click.option("--memory", is_flag=True, help="The map of shared memory.")
+@click.option("--llvm", is_flag=True, help="The LLVM IR.")
+@click.option("--ptx", is_flag=True, help="The PTX (NVIDIA).")
+@click.option("--sass", is_flag=True, help="The machine code (NVIDIA; pip install nvidia-cuda-nvdisasm).")
+@click.option("--amdgcn", is_flag=True, help="The assembly (AMD).")
+def inspect_command(
+    reference: str,
+    target: Target,
+    define: dict[str, Any],
+    num_warps: int | None,
+    after: str,
+    layouts: bool,
+    memory: bool,
+    **asm: bool,
+) -> None:
+    """Shows the tile IR, the layouts, the memory map or the code of a kernel.
+
+    Without further options: the tile IR after the last pass.  --after stops earlier, for layouts and memory as well.
+    """
+    wanted = [name for name, given in asm.items() if given]
+    for name in wanted:
+        if name not in (*FILES[target.vendor], *(["sass"] if target.vendor == "nvidia" else [])):
+            raise click.BadParameter(f"{name} does not exist for {target.name}.", param_hint=f"--{name}")
+    kernel, signature = load_kernel(reference, define, num_warps)
+    if not wanted or layouts or memory:
+        module = lowered(kernel, signature, target, after)
+        views = [show(module) for given, show in ((layouts, layout_table), (memory, memory_table)) if given]
+        click.echo("\n".join(views or [print_module(module)]), nl=False)
+    if wanted:
+        compiled = compile_kernel(kernel.__tlxc_source__, signature, target)
+        for name in wanted:
+            click.echo(_sass(compiled) if name == "sass" else compiled.asm[name])
+
+
+def lowered(kernel: Kernel, signature: Signature, target: Target, after: str) -> Module:
+    """The module after one pass."""
+    from tlxc.codegen.generate import check_supported
+
+    module = build(kernel.__tlxc_source__, signature, target)
+    if after != STAGES[0]:
+        check_supported(module, target)
+        run_passes(module, target, until=after)
+    return module
+
+
+def _sass(compiled: Compiled) -> str:
+    from tlxc.codegen.nvptx.disassemble import disassemble
+
+    return disassemble(compiled.binary)
+
+
+def layout_table(module: Module) -> str:
+    """Name, type and layout of every value that has one, in program order; names are those of the printed IR."""
+    from tlxc.ir.layout import cute
+    from tlxc.ir.memory import cute_memory
+
+    printer = Printer()
+    printer.module(module)
+    rows = []
+    for value, name in printer.names.items():
+        type_ = value.type
+        if isinstance(type_, Tensor) and type_.layout is not None:
+            rows.append((f"%{name}", str(type_.with_layout(None)), cute(type_.layout)))
+        elif isinstance(type_, Buffer) and type_.layout is not None:
+            rows.append((f"%{name}", str(Buffer(type_.shape, type_.dtype, type_.storage)), cute_memory(type_.layout)))
+    return _table(rows) if rows else "No value has a layout yet.\n"
+
+
+def memory_table(module: Module) -> str:
+    """Where each buffer lies in shared memory, and in which lines of the source it is in use."""
+    rows = [
+        (str(offset), str(size), name, f"{first}-{last}")
+        for offset, size, name, first, last in module.attrs.get("memory_map", ())
+    ]
+    total = f"{module.attrs.get('shared', 0)} bytes of shared memory\n"
+    return _table([("offset", "bytes", "buffer", "lines"), *rows]) + total if rows else total
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() + "\n" for row in rows)
+
+
+@main.command("targets")
+def targets_command() -> None:
+    """Lists the GPUs that tlxc knows."""
+    head = ("target", "vendor", "warp", "shared KiB", "registers")
+    rows = [(t.name, t.vendor, str(t.warp_size), str(t.max_shared >> 10), str(t.max_registers)) for t in all_targets()]
+    lines = _table([head, *rows]).splitlines()
+    click.echo(lines[0])
+    for line, target in zip(lines[1:], all_targets()):
+        click.echo(line)
+        click.echo(textwrap.fill(" ".join(sorted(target.features)), 100, initial_indent="  ", subsequent_indent="  "))
