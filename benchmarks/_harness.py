@@ -91,7 +91,13 @@ def interleaved(
 
 
 def record(
-    benchmark: str, case: str, metric: str, unit: str, samples: dict[str, list[float]], better: str = "less", **more: Any
+    benchmark: str,
+    case: str,
+    metric: str,
+    unit: str,
+    samples: dict[str, list[float]],
+    better: str = "less",
+    **more: Any,
 ) -> dict[str, Any]:
     """One record from samples per contestant; the one named tlxc is ours."""
     medians = {name: statistics.median(s) for name, s in samples.items()}

@@ -1,7 +1,7 @@
 """Cold and warm compilation in fresh processes: the second kernel of a process, cubin included.
 
 Each child compiles a first kernel (which pays for imports and LLVM's start), then vector add and matmul with an empty
-cache; then, as a new kernel object, vector add once more from the cache on disk.  Medians of nine processes, once on all
+cache; then each once more, as a new kernel object, from the cache on disk.  Medians of nine processes, once on all
 cores and once on two.
 """
 
@@ -62,9 +62,7 @@ def main() -> None:
                 name: round(statistics.median(r["stages"][name] for r in results), 2) for name in results[0]["stages"]
             }
             samples = {"tlxc": [r["ms"] for r in results]}
-            records.append(
-                _harness.record("compile_time", f"{case}, {place}", "time", "ms", samples, stages_ms=stages)
-            )
+            records.append(_harness.record("compile_time", f"{case}, {place}", "time", "ms", samples, stages_ms=stages))
             if case.endswith("cold"):
                 print(f"{case}, {place}: " + ", ".join(f"{n} {ms}" for n, ms in stages.items()))
     _harness.write("compile_time", records)

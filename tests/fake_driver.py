@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tlxc.runtime import cuda, launcher
+from tlxc.runtime import cuda, kernel, launcher
 from tlxc.runtime.cache import Entry
 
 _P = ctypes.c_void_p
@@ -131,6 +131,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     monkeypatch.setattr(cuda, "current_device", lambda: 0)
     monkeypatch.setattr(cuda, "is_capturing", lambda gpu, stream: made.capturing)
     monkeypatch.setattr(cuda, "driver", lambda: SimpleNamespace(CUresult=_result))
+    monkeypatch.setattr(kernel, "torch_stream", lambda: None)
     monkeypatch.setattr(launcher, "_native", launcher.NativeLaunch(made.address_of))
     return made
 
@@ -141,8 +142,6 @@ def _result(status: int) -> Any:
 
 def install_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Makes compilation instant and its code invalid; returns the list of the signatures that are compiled."""
-    from tlxc.runtime import kernel
-
     calls: list[Any] = []
 
     def compile_(source: Any, signature: Any, target: Any, assembler: Any) -> Entry:

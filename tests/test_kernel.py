@@ -17,7 +17,8 @@ from tlxc import tl
 from tlxc.runtime import cuda, launcher
 from tlxc.runtime import kernel as kernel_module
 from tlxc.runtime.bind import ArgumentError
-from tlxc.runtime.kernel import CaptureError, GridError, extents
+from tlxc.runtime.grid import GridError, extents
+from tlxc.runtime.kernel import CaptureError
 
 ROOT = Path(kernel_module.__file__).parents[2]
 A = Array()
@@ -97,8 +98,7 @@ def test_each_device_has_its_own_copy(fake: FakeDriver, compile_calls: list[Any]
 
 
 def test_torch_s_stream_is_used(fake: FakeDriver, compile_calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0x77 + device, raising=False)
+    monkeypatch.setattr(kernel_module, "torch_stream", lambda: lambda device: 0x77 + device)
     kernel, fake.parameters = make(), 3
     kernel[1](Array(device=1), 5, 1.5)
     assert fake.launches[0].stream == 0x78
@@ -224,13 +224,13 @@ def test_an_empty_grid_launches_and_compiles_nothing(fake: FakeDriver, compile_c
 # -- warming up, capture, examples
 
 
-def test_warmup_with_a_target_needs_no_gpu(compile_calls: list[Any]) -> None:
+def test_warmup_with_a_target_needs_no_gpu(compile_calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "driver", None)
     kernel = make()
     compiled = kernel.warmup(tl.float16, 64, 1.0, grid=(4,), target="sm_100", BLOCK=32, num_warps=1)
     assert (compiled.target, compiled.num_warps) == ("sm_100", 1)
     assert compiled.asm["cubin"] == b"code 1"
     assert kernel.warmup(tl.float16, 64, 1.0, target="sm_100", BLOCK=32, num_warps=1) is compiled
-    assert "cuda.bindings.driver" not in sys.modules or cuda._module is None
     with pytest.raises(tlxc.TlxcError, match="Unknown target 'sm_1'"):
         kernel.warmup(tl.float16, 64, 1.0, target="sm_1")
     with pytest.raises(GridError):
@@ -270,7 +270,7 @@ def test_python_s_argument_errors_are_ours(fake: FakeDriver, compile_calls: list
     kernel = make()
     for args, kwargs, text in (
         ((A,), {}, "missing arguments `n` and `s`."),
-        ((A, 5, 1.5), {"x": A}, "`x` was given twice"),
+        ((A, 5, 1.5, 2, 3), {}, "takes 4 arguments by position .x, n, s, BLOCK., but 5 were given"),
         ((A, 5, 1.5), {"k": 1}, "has no parameter `k`"),
         ((A, 5, 1.5), {"num_warps": [4]}, r"num_warps is \[4\]"),
         ((A, 5, 1.5), {"BLOCK": [4]}, "cannot be hashed"),
@@ -278,7 +278,12 @@ def test_python_s_argument_errors_are_ours(fake: FakeDriver, compile_calls: list
     ):
         with pytest.raises(ArgumentError, match=text):
             kernel[1](*args, **kwargs)
+    with pytest.raises(TypeError, match=r"add\(\) got multiple values for argument 'x'"):
+        kernel[1](A, 5, 1.5, x=A)
     assert fake.launches == []
+    kernel[(1,)](A, 5, 1.5)
+    with pytest.raises(ArgumentError, match="has no parameter `k`"):  # also where all else is as before
+        kernel[(1,)](A, 5, 1.5, k=1)
 
 
 def test_examples_are_kept_for_tools() -> None:
@@ -307,14 +312,40 @@ def test_the_launcher_reports_python_errors(fake: FakeDriver) -> None:
     assert launcher._native is not None
     launch = launcher._native(launcher.plan_of(1, 0, 32, 0, b"if"))
     fake.parameters = 2
-    assert launch(1, 1, 1, 0, -1, -1.0) == 0
+    assert launch((1,), 0, -1, -1.0) == 0
     assert fake.launches[0].words == [(1 << 64) - 1, 0xBF800000]
     for values in (("x", 1.0), (1, "x"), (1,), (1, 2.0, 3)):
         with pytest.raises(TypeError):
-            launch(1, 1, 1, 0, *values)
+            launch((1,), 0, *values)
     with pytest.raises(TypeError):
-        launch(1, 1, 1, None, 1, 1.0)
+        launch((1,), None, 1, 1.0)
     assert len(fake.launches) == 1
+
+
+def test_the_launcher_looks_at_the_grid(fake: FakeDriver) -> None:
+    assert launcher._native is not None
+    launch = launcher._native(launcher.plan_of(1, 0, 32, 0, b""))
+    good = [((2**31 - 1, 65535, 65535), (2**31 - 1, 65535, 65535)), ((7,), (7, 1, 1)), ((2, True), (2, 1, 1))]
+    for grid, _ in good:
+        assert launch(grid, 0) == 0
+    assert [found.grid for found in fake.launches] == [sizes for _, sizes in good]
+    for grid in (
+        (),
+        (0,),
+        (1, 0),
+        (-1,),
+        (2**31,),
+        (2**64 + 1,),
+        (1, 65536),
+        (1, 1, 1, 1),
+        (1.0,),
+        ("1",),
+        [1],
+        1,
+        None,
+    ):
+        assert launch(grid, 0) == launcher.UNCLEAR
+    assert len(fake.launches) == len(good)
 
 
 def test_a_refused_launch_is_explained(fake: FakeDriver, compile_calls: list[Any]) -> None:

@@ -232,7 +232,11 @@ def _assemble_amd(
 
 
 # Field of the metadata -> its line in the code object's metadata at the end of the assembly
-_AMD_FIELDS = {"registers": "vgpr_count", "spill_bytes": "vgpr_spill_count", "stack_bytes": "private_segment_fixed_size"}
+_AMD_FIELDS = {
+    "registers": "vgpr_count",
+    "spill_bytes": "vgpr_spill_count",
+    "stack_bytes": "private_segment_fixed_size",
+}
 
 
 def _amd_resources(text: str) -> dict[str, Any]:

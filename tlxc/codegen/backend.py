@@ -32,7 +32,9 @@ def _machine(target: Target) -> Any:
     """NVPTX at opt 0 (see above); AMDGPU at opt 3, where instruction selection and scheduling need it."""
     t = _binding().Target.from_triple(target.triple)
     opt = 0 if target.vendor == "nvidia" else 3
-    return t.create_target_machine(cpu=target.cpu, features=target.llvm_features, opt=opt, reloc="default", codemodel="default")
+    return t.create_target_machine(
+        cpu=target.cpu, features=target.llvm_features, opt=opt, reloc="default", codemodel="default"
+    )
 
 
 def _optimised(text: str, target: Target, timings: dict[str, float]) -> Any:

@@ -126,7 +126,7 @@ class Writer:
         return y
 
     def linear(self, x: str, bases: tuple[int, ...] | list[int]) -> str:
-        """The F2-linear function of i32 `x` whose bit i contributes bases[i]; bits with one shift distance go together."""
+        """The F2-linear function of i32 `x` whose bit i contributes bases[i]; equal shift distances go together."""
         shifts: dict[int, int] = {}
         for i, basis in enumerate(bases):
             while basis:

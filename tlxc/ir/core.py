@@ -6,7 +6,7 @@ one.  Absent optional operands are None in `operands`.  Ops carry everything a p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,8 +56,8 @@ class Op:
     def __init__(
         self,
         kind: str,
-        operands: list[Value | None] | tuple[Value | None, ...] = (),
-        result_types: list[Type] | tuple[Type, ...] = (),
+        operands: Sequence[Value | None] = (),
+        result_types: Sequence[Type] = (),
         attrs: dict[str, Any] | None = None,
         regions: list[Region] | None = None,
         loc: Location | None = None,
@@ -85,8 +85,8 @@ class Op:
 
 @dataclass
 class Param:
-    """A run-time parameter of the kernel.  `align` is the address alignment in bytes that the caller promises (0: that of
-    the element); `divisible` a known divisor of an integer."""
+    """A run-time parameter of the kernel.  `align`: address alignment in bytes that the caller promises (0: that of the
+    element); `divisible`: a known divisor of an integer."""
 
     value: Value
     align: int = 0
@@ -130,8 +130,8 @@ class Builder:
     def op(
         self,
         kind: str,
-        operands: list[Value | None] | tuple[Value | None, ...] = (),
-        result_types: list[Type] | tuple[Type, ...] = (),
+        operands: Sequence[Value | None] = (),
+        result_types: Sequence[Type] = (),
         regions: list[Region] | None = None,
         **attrs: Any,
     ) -> Op:

@@ -71,9 +71,17 @@ def row(
     wanted = frozenset(traits.split())
     assert name not in OPS and family in FAMILIES and wanted <= TRAITS and doc, name
     OPS[name] = Row(
-        name, family, tuple(operands.split()), results, tuple(attrs.split()), tuple(optional.split()), wanted, verify,
-        doc, tuple(kinds.split()),
-    )  # fmt: skip
+        name,
+        family,
+        tuple(operands.split()),
+        results,
+        tuple(attrs.split()),
+        tuple(optional.split()),
+        wanted,
+        verify,
+        doc,
+        tuple(kinds.split()),
+    )
 
 
 def require(condition: bool, message: str) -> None:
@@ -106,7 +114,9 @@ def check_row(op: Op) -> None:
     )
     for name, v in zip(fixed, op.operands):
         require(v is not None or name.endswith("?"), f"{op.kind}: operand `{name}` is missing")
-    require(r.results < 0 or len(op.results) == r.results, f"{op.kind} has {r.results} results, found {len(op.results)}")
+    require(
+        r.results < 0 or len(op.results) == r.results, f"{op.kind} has {r.results} results, found {len(op.results)}"
+    )
     have = set(op.attrs)
     missing, extra = set(r.attrs) - have, have - set(r.attrs) - set(r.optional)
     require(not missing, f"{op.kind}: attribute {', '.join(sorted(missing))} is missing")

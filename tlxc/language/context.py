@@ -30,7 +30,9 @@ def current() -> Context:
     """The compilation in progress in this thread; an error where a kernel function is called from plain Python."""
     context = _current.get()
     if context is None:
-        raise CompileError("this function works only inside a kernel", fix="call it in a function decorated with @tlxc.kernel")
+        raise CompileError(
+            "this function works only inside a kernel", fix="call it in a function decorated with @tlxc.kernel"
+        )
     return context
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tlxc.errors import InternalError
 import tlxc.ir.ops  # noqa: F401  fills the op table
+from tlxc.errors import InternalError
 from tlxc.ir.core import Module, Op, Region
 from tlxc.ir.table import OPS
 from tlxc.ir.types import Buffer

@@ -1,7 +1,7 @@
 """Argument binding: from the arguments of a launch to the specialisation that they need, or to what is wrong with them.
 
-`Binder.fast` is the generated function of `fast_bind`, which runs at every launch; the rest of a `Binder` runs once per
-specialisation and where a launch is refused.
+The generated function of `fast_bind` runs at every launch; a `Binder` runs once per specialisation and where a launch
+is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from tlxc.frontend.source import MISSING, Parameter, Source
 from tlxc.ir import types as ir
 from tlxc.language.annotation import Declared
 from tlxc.runtime import tokens
-from tlxc.runtime.fast_bind import OPTIONS, generate
+from tlxc.runtime.fast_bind import OPTIONS, Given, Host, generate
 from tlxc.runtime.launcher import FLOAT, INTEGER, SKIP
 from tlxc.runtime.tokens import ALIGN, as_python, freeze
 
@@ -70,11 +70,7 @@ def declared(annotation: Any) -> Argument | None:
 
 
 class Binder:
-    """Binds the arguments of one kernel.
-
-    `fast(*args, **options)` returns (key, values); `resolve` gives the `Bound` that a key stands for.
-    `names(*args, **options)` gives all arguments by name.
-    """
+    """What is known of a kernel's parameters; `plain` are those that are not specialised."""
 
     def __init__(self, source: Source, num_warps: int, do_not_specialize: Sequence[str | int] = ()) -> None:
         self.source = source
@@ -83,7 +79,10 @@ class Binder:
         self.declared = {p.name: declared(p.annotation) for p in self.parameters}
         self.plain = self._plain_names(do_not_specialize)
         self._check_parameters()
-        self.fast, self.names = generate(source.name, self.parameters, self.declared, self.plain, num_warps)
+
+    def generate(self, host: Host) -> tuple[Callable[..., Any], Callable[..., Given]]:
+        """The kernel's functions `launch(grid, ...)` and `given(...)`, see `fast_bind.generate`."""
+        return generate(host, self.source.name, self.parameters, self.declared, self.plain, self.num_warps)
 
     @property
     def where(self) -> str:
@@ -118,26 +117,20 @@ class Binder:
 
     # -- matching arguments and parameters
 
-    def match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Every parameter and option by name, defaults included; an `ArgumentError` says what does not fit."""
-        positional = [p.name for p in self.parameters if not p.keyword_only]
-        if len(args) > len(positional):
+    def check(self, given: Given) -> dict[str, Any]:
+        """The arguments of a call by name; an `ArgumentError` where they are not those that the kernel has."""
+        if given.surplus:
+            positional = [p.name for p in self.parameters if not p.keyword_only]
             raise ArgumentError(
                 f"{self.where} takes {len(positional)} arguments by position ({', '.join(positional)}), but "
-                f"{len(args)} were given."
+                f"{len(positional) + len(given.surplus)} were given."
             )
-        given = dict(zip(positional, args))
-        for name, value in kwargs.items():
-            if name in given:
-                raise ArgumentError(f"{self.where}: argument `{name}` was given twice, by position and by name.")
-            if name not in OPTIONS:
-                self._check_known(name)
-            given[name] = value
-        defaults = {p.name: p.default for p in self.parameters if p.default is not MISSING}
-        missing = [p for p in self.parameters if p.name not in given and p.name not in defaults]
+        for name in given.unknown:
+            self._check_known(name)
+        missing = [p for p in self.parameters if given.named[p.name] is MISSING]
         if missing:
             raise ArgumentError(self._missing(missing))
-        return {"num_warps": self.num_warps, "num_stages": None, **defaults, **given}
+        return given.named
 
     def _check_known(self, name: str) -> None:
         known = [p.name for p in self.parameters]
@@ -161,7 +154,7 @@ class Binder:
     # -- specialisations
 
     def resolve(self, arguments: Mapping[str, Any], ahead: bool = False) -> Bound:
-        """The specialisation for matched arguments.
+        """The specialisation for the arguments that `check` returned.
 
         `ahead`: nothing will be launched.  Then dtypes stand for pointers to aligned arrays of them, and arrays may be
         on any device.

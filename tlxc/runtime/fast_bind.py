@@ -1,25 +1,71 @@
-"""The generated part of argument binding: one Python function per kernel that turns arguments into a key and values.
+"""The generated part of a launch: one Python function per kernel, from arguments to the launcher that fits them.
 
-Per argument it computes a token (see `tokens`) and the value to pass.  It refuses nothing: whatever is wrong leads to a
-key that no launch has, and then `bind.Binder.resolve` looks at the same arguments again, slowly.
+Per argument it computes a token (see `tokens`) and the value to pass; the tokens find a plan, which is called.  It
+refuses nothing: whatever is wrong or new leads to a key without a plan, and then `Host.slow` looks at the same
+arguments again.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tlxc.frontend.signature import Argument
 from tlxc.frontend.source import MISSING, Parameter
 from tlxc.ir import types as ir
 from tlxc.runtime import tokens
+from tlxc.runtime.launcher import Launcher
 
 OPTIONS = ("num_warps", "num_stages")
 MIXED = -3  # stands for the device where arrays are on several
 
-# (key, values to pass); the key ends with num_warps and the device
-Bind = Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
+Key = tuple[Any, ...]  # a token for each parameter, num_warps, device
+
+
+@dataclass(frozen=True)
+class Given:
+    """The arguments of a call: by name, `MISSING` for those that were not given; what no parameter takes."""
+
+    named: dict[str, Any]
+    surplus: tuple[Any, ...]
+    unknown: Mapping[str, Any]
+
+
+class Plan:
+    """A launch that is ready but for its values; `stream` gives the stream on a device."""
+
+    __slots__ = ("launch", "stream", "compiled")
+
+    def __init__(self, launch: Launcher, stream: Callable[[int], int], compiled: Any) -> None:
+        self.launch, self.stream, self.compiled = launch, stream, compiled
+
+
+class State(Protocol):
+    """Plans, and the constants that the kernel was compiled with as (look, where, value): `look(where)` must still give
+    that very object."""
+
+    plans: dict[Key, Plan]
+    checks: tuple[tuple[Callable[[Any], Any], Any, Any], ...]
+
+
+class Host(Protocol):
+    """The kernel, as the generated function uses it."""
+
+    @property
+    def state(self) -> State:
+        """What launches use at present."""
+
+    def renew(self) -> State:
+        """The state for constants one of which is another object now."""
+
+    def slow(self, grid: Any, key: Key, given: Given, values: tuple[Any, ...]) -> Any:
+        """Launches what the generated function could not, or says what is wrong."""
+
+    def refuse(self, status: int) -> Exception:
+        """The error for a status of the driver."""
+
 
 # {p}: prefix that no parameter has; {n}: the parameter; {i}: its number
 _RUNTIME = """\
@@ -49,29 +95,46 @@ _INTEGER = (
 _INTEGER_PLAIN = "{p}I32 if -2147483648 <= {n} <= 2147483647 else {p}wide_plain({n})"
 _INTEGER_RANGED = "{p}ranged({n}, {p}declared{i})"
 _CONSTANT = "    {p}k{i} = {n} if {n}.__class__ in {p}exact else {p}constant({n})\n"
-_BIND = """\
-def bind({head}):
+_LAUNCH = """\
+def launch({p}grid, {head}):
+    {p}state = {p}host.state
+    for {p}look, {p}where, {p}value in {p}state.checks:
+        if {p}look({p}where) is not {p}value:
+            {p}state = {p}host.renew()
+            break
     {p}device = None
 {body}\
     if {p}device is None:
         {p}device = {p}current()
-    return ({key}num_warps, {p}device), ({values})
+    {p}key = ({key}num_warps, {p}device)
+    try:
+        {p}plan = {p}state.plans.get({p}key)
+    except TypeError:
+        {p}plan = None
+    if {p}plan is not None and {p}grid.__class__ is tuple and not {p}surplus and not {p}unknown:
+        {p}status = {p}plan.launch({p}grid, {p}plan.stream({p}device), {values})
+        if not {p}status:
+            return {p}plan.compiled
+        if {p}status > 0:
+            raise {p}host.refuse({p}status)
+    return {p}host.slow({p}grid, {p}key, {p}Given({{{named}}}, {p}surplus, {p}unknown), ({values}))
 
-def names({head}):
-    return {{{named}}}
+def given({head}):
+    return {p}Given({{{named}}}, {p}surplus, {p}unknown)
 """
 # Constants of these classes are equal only where they are the same, given that the class is in the key as well.
 _EXACT = frozenset({int, bool, str, type(None), ir.DType})
 
 
 def generate(
+    host: Host,
     name: str,
     parameters: Sequence[Parameter],
     declared: Mapping[str, Argument | None],
     plain: Set[str],
     num_warps: int,
-) -> tuple[Bind, Callable[..., dict[str, Any]]]:
-    """The function `bind(*args, **options)`, and `names`, which takes the same and gives all arguments by name.
+) -> tuple[Callable[..., Any], Callable[..., Given]]:
+    """The functions `launch(grid, *args, **options)` and `given(*args, **options)`.
 
     `plain` names parameters that are not specialised; `num_warps` is that option's default.
     """
@@ -79,18 +142,22 @@ def generate(
     while any(p.name.startswith(prefix) for p in parameters):
         prefix += "_"
     text = _text(prefix, parameters, declared, plain, num_warps)
-    namespace = _namespace(prefix, parameters, declared)
-    exec(compile(text, f"<arguments of {name}>", "exec"), namespace)
-    return namespace["bind"], namespace["names"]
+    namespace = _namespace(prefix, host, parameters, declared)
+    exec(compile(text, f"<launch of {name}>", "exec"), namespace)
+    for function in (namespace["launch"], namespace["given"]):
+        function.__name__ = function.__qualname__ = name  # Python names it where an argument is given twice
+    return namespace["launch"], namespace["given"]
 
 
-def _namespace(prefix: str, parameters: Sequence[Parameter], declared: Mapping[str, Argument | None]) -> dict[str, Any]:
+def _namespace(
+    prefix: str, host: Host, parameters: Sequence[Parameter], declared: Mapping[str, Argument | None]
+) -> dict[str, Any]:
     scan = tokens.Scanner()
     values: dict[str, Any] = {
-        "scan": scan, "arrays": scan.arrays, "odd": scan.odd, "exact": _EXACT, "current": current_device,
-        "wide": tokens.wide_token, "wide_plain": tokens.wide_plain_token, "ranged": tokens.ranged_token,
-        "constant": tokens.constant_token, "ONE": tokens.ONE, "I32": tokens.INT32, "I32_16": tokens.INT32_16,
-        "FLOAT": tokens.FLOAT,
+        "host": host, "Given": Given, "MISSING": MISSING, "current": current_device, "exact": _EXACT, "scan": scan,
+        "arrays": scan.arrays, "odd": scan.odd, "wide": tokens.wide_token, "wide_plain": tokens.wide_plain_token,
+        "ranged": tokens.ranged_token, "constant": tokens.constant_token, "ONE": tokens.ONE, "I32": tokens.INT32,
+        "I32_16": tokens.INT32_16, "FLOAT": tokens.FLOAT,
     }  # fmt: skip
     for i, parameter in enumerate(parameters):
         values[f"default{i}"] = parameter.default
@@ -101,21 +168,20 @@ def _namespace(prefix: str, parameters: Sequence[Parameter], declared: Mapping[s
 def _text(
     p: str, parameters: Sequence[Parameter], declared: Mapping[str, Argument | None], plain: Set[str], num_warps: int
 ) -> str:
-    head, key, values = [], [], []
-    for i, parameter in enumerate(parameters):
-        if parameter.keyword_only and "*" not in head:
-            head.append("*")
-        head.append(parameter.name + (f"={p}default{i}" if parameter.default is not MISSING else ""))
-        key.append(f"{parameter.name}.__class__, {p}k{i}, " if parameter.constexpr else f"{p}k{i}, ")
-        values += [] if parameter.constexpr else [f"{p}v{i}, "]
-    head += [*([] if "*" in head else ["*"]), f"num_warps={num_warps}", "num_stages=None"]
+    heads = [f"{parameter.name}={p}default{i}" for i, parameter in enumerate(parameters)]
+    positional = sum(not parameter.keyword_only for parameter in parameters)
+    heads.insert(positional, f"*{p}surplus")
+    key = "".join(
+        f"{parameter.name}.__class__, {p}k{i}, " if parameter.constexpr else f"{p}k{i}, "
+        for i, parameter in enumerate(parameters)
+    )
     named = [*(q.name for q in parameters), *OPTIONS]
-    return _BIND.format(
+    return _LAUNCH.format(
         p=p,
-        head=", ".join(head),
+        head=", ".join([*heads, f"num_warps={num_warps}", "num_stages=None", f"**{p}unknown"]),
         body="".join(_parameter_text(p, i, q, declared[q.name], q.name in plain) for i, q in enumerate(parameters)),
-        key="".join(key),
-        values="".join(values),
+        key=key,
+        values="".join(f"{p}v{i}, " for i, parameter in enumerate(parameters) if not parameter.constexpr),
         named=", ".join(f"'{name}': {name}" for name in named),
     )
 

@@ -1,13 +1,12 @@
 """Kernels as Python objects: launching, specialising, compiling once, loading once a device.
 
-The way of a launch: `Binder.fast` computes a key; the key finds a plan (a launcher for one specialisation on one
-device); the plan is called.  Everything else happens when a key is seen for the first time.
+The way of a launch: a generated function (see `fast_bind`) computes a key; the key finds a plan, which is a launcher
+for one specialisation on one device; the plan is called.  Everything else happens when a key is first seen.
 """
 
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +19,9 @@ from tlxc.runtime import cuda
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.cache import Blob, Entry, default_cache
 from tlxc.runtime.cache import key as cache_key
-from tlxc.runtime.fast_bind import current_device
-from tlxc.runtime.launcher import Launcher, make_launcher
+from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
+from tlxc.runtime.grid import extents
+from tlxc.runtime.launcher import make_launcher
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from tlxc.frontend.signature import Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
-MAX_GRID = ((1 << 31) - 1, 65535, 65535)  # CTAs along x, y, z
-
-
-class GridError(TlxcError, ValueError):
-    """A grid that no GPU can launch."""
 
 
 class CaptureError(TlxcError):
@@ -120,55 +115,28 @@ class _Slot:
     compiled: CompiledKernel | None = None
 
 
-class _Plan:
-    """A launch that is ready but for its values."""
-
-    __slots__ = ("launch", "stream", "device", "compiled")
-
-    def __init__(self, launch: Launcher, stream: Callable[[int], int], device: int, compiled: CompiledKernel) -> None:
-        self.launch, self.stream, self.device, self.compiled = launch, stream, device, compiled
-
-
 @dataclass
 class _Version:
-    """What was made of one state of the source and the module constants that it reads."""
+    """What was made of one state of the source and the module constants that it reads; see `fast_bind.State`."""
 
     source: Source
     digest: str
+    checks: tuple[tuple[Callable[[Any], Any], Any, Any], ...] = ()
     slots: dict[tuple[Any, ...], _Slot] = field(default_factory=dict)
-    plans: dict[tuple[Any, ...], _Plan] = field(default_factory=dict)
+    plans: dict[Key, Plan] = field(default_factory=dict)
 
 
-# -- grids and streams -----------------------------------------------------------------------------------------------
+def _checks(source: Source) -> tuple[tuple[Callable[[Any], Any], Any, Any], ...]:
+    """How a launch sees that every module constant still is the object that it is now."""
+    return tuple(
+        (read.holder.get, read.key, read.now())
+        if isinstance(read.holder, dict)
+        else ((lambda read: read.now()), read, read.now())
+        for read in source.reads
+    )
 
 
-_MISSING_AXES: tuple[tuple[int, ...], ...] = ((), (1, 1), (1,), ())
-_MOST_X, _MOST_Y, _MOST_Z = MAX_GRID
-
-
-def extents(grid: Any) -> tuple[int, int, int]:
-    """CTAs along x, y and z of an int or of one to three ints; a `GridError` for what no GPU launches."""
-    if grid.__class__ is tuple and 1 <= len(grid) <= 3:
-        x, y, z = grid + _MISSING_AXES[len(grid)]
-        integers = x.__class__ is y.__class__ is z.__class__ is int
-        if integers and 0 <= x <= _MOST_X and 0 <= y <= _MOST_Y and 0 <= z <= _MOST_Z:
-            return x, y, z
-    return _checked_extents(grid)
-
-
-def _checked_extents(grid: Any) -> tuple[int, int, int]:
-    sizes = (grid,) if hasattr(grid, "__index__") else grid
-    try:
-        indices = tuple(map(operator.index, sizes))
-        x, y, z = indices + _MISSING_AXES[len(indices) if len(indices) <= 3 else 0]
-    except (TypeError, ValueError):
-        raise GridError(
-            f"The grid is {grid!r}; give one to three integers, or a function of the arguments that returns them."
-        ) from None
-    for axis, size, most in zip("xyz", (x, y, z), MAX_GRID):
-        if not 0 <= size <= most:
-            raise GridError(f"The grid is {grid!r}, but along {axis} it may have 0 to {most} CTAs.")
-    return x, y, z
+# -- streams ---------------------------------------------------------------------------------------------------------
 
 
 def torch_stream() -> Callable[[int], int] | None:
@@ -211,7 +179,8 @@ class Kernel:
         raise ArgumentError(f"{self.name} is a kernel: launch it with a grid, as {self.name}[grid](...).")
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
-        return functools.partial(self._launch, grid)
+        """A function that launches and returns what ran; None for an empty grid, which launches nothing."""
+        return functools.partial(self._functions[0], grid)
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -228,6 +197,13 @@ class Kernel:
         """What the annotations declare, for compiling ahead of time: constants by name, nothing else assumed."""
         return self._binder.declared_signature(constants, num_warps)
 
+    def compile(self, target: str | Target, num_warps: int | None = None, **constants: Any) -> CompiledKernel:
+        """Compiles ahead of time for what the annotations declare; needs no GPU."""
+        signature = self.signature(num_warps, **constants)
+        chosen = _target(target)
+        assembler = _assembler(chosen, None)
+        return _build(self.renew(), signature, chosen, assembler)
+
     def warmup(self, *args: Any, grid: Any = None, target: str | Target | None = None, **kwargs: Any) -> CompiledKernel:
         """Compiles the specialisation for these arguments, without launching.
 
@@ -237,10 +213,10 @@ class Kernel:
         """
         if grid is not None and not callable(grid):
             extents(grid)
-        version = self._version()
-        bound = self._binder.resolve(self._binder.match(args, kwargs), ahead=True)
+        version = self.renew()
+        bound = self._binder.resolve(self._binder.check(self._functions[1](*args, **kwargs)), ahead=True)
         if target is not None:
-            return self._compiled(version, bound, get_target(target) if isinstance(target, str) else target)
+            return self._compiled(version, bound, _target(target))
         gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else current_device())
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu)
         compiled.load(gpu)
@@ -252,36 +228,16 @@ class Kernel:
     def _binder(self) -> Binder:
         return Binder(self.__tlxc_source__, self._num_warps, self._do_not_specialize)
 
-    def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
-        """Launches and returns what ran; None for an empty grid, which launches nothing."""
-        version = self._current
-        if version.source.changed() is not None:
-            version = self._version()
-        binder = self._binder
-        try:
-            key, values = binder.fast(*args, **kwargs)
-            plan = version.plans.get(key)
-        except TypeError:
-            binder.resolve(binder.match(args, kwargs))  # says in words what Python said about a generated function
-            raise
-        x, y, z = extents(grid(binder.names(*args, **kwargs)) if callable(grid) else grid)
-        if plan is None:
-            bound = binder.resolve(binder.match(args, kwargs))
-            if x == 0 or y == 0 or z == 0:
-                return None
-            plan = self._plan(version, key, bound)
-        elif x == 0 or y == 0 or z == 0:
-            return None
-        status = plan.launch(x, y, z, plan.stream(plan.device), *values)
-        if status:
-            raise cuda.failure(cuda.driver(), status, f"Launching {self.name}", cuda.LaunchError)
-        return plan.compiled
+    @functools.cached_property
+    def _functions(self) -> tuple[Callable[..., Any], Callable[..., Given]]:
+        return self._binder.generate(self)
 
     @functools.cached_property
-    def _current(self) -> _Version:
-        return self._version()
+    def state(self) -> _Version:
+        """The version that launches use."""
+        return self.renew()
 
-    def _version(self) -> _Version:
+    def renew(self) -> _Version:
         """The version for the present values of the module constants; the one that launches use from now on."""
         with self._lock:
             source = self.__tlxc_source__
@@ -291,14 +247,33 @@ class Kernel:
             version = self._versions.get(digest)
             if version is None:
                 version = self._versions[digest] = _Version(source, digest)
-            version.source = source
-            self.__dict__["_current"] = version
+            version.source, version.checks = source, _checks(source)
+            self.__dict__["state"] = version
             return version
 
-    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound) -> _Plan:
+    def slow(self, grid: Any, key: Key, given: Given, values: tuple[Any, ...]) -> CompiledKernel | None:
+        """A launch whose specialisation is new, whose grid is no plain tuple, or whose arguments are wrong."""
+        version = self.state
+        arguments = self._binder.check(given)
+        plan = version.plans.get(key) if _hashable(key) else None
+        bound = self._binder.resolve(arguments) if plan is None else None
+        sizes = extents(grid(arguments) if callable(grid) else grid)
+        if 0 in sizes:
+            return None
+        if plan is None and bound is not None:
+            plan = self._plan(version, key, bound)
+        assert plan is not None
+        status = plan.launch(sizes, plan.stream(key[-1]), *values)
+        if status:
+            raise self.refuse(status)
+        return plan.compiled
+
+    def refuse(self, status: int) -> cuda.DriverError:
+        return cuda.failure(cuda.driver(), status, f"Launching {self.name}", cuda.LaunchError)
+
+    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound) -> Plan:
         """Compiles, loads and remembers what a key stands for."""
-        device = key[-1] if bound.device is None else bound.device
-        gpu = cuda.device(device)
+        gpu = cuda.device(key[-1])
         stream = torch_stream() or _stream
         slot_ready = functools.partial(self._check_capture, gpu, stream)
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
@@ -306,7 +281,7 @@ class Kernel:
             slot_ready()
         function = compiled.load(gpu)
         launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, bound.kinds)
-        plan = version.plans[key] = _Plan(launcher, stream, device, compiled)
+        plan = version.plans[key] = Plan(launcher, stream, compiled)
         return plan
 
     def _check_capture(self, gpu: cuda.Device, stream: Callable[[int], int]) -> None:
@@ -352,6 +327,18 @@ class Kernel:
             reason = min((_difference({**v.arguments, "num_warps": str(v.num_warps)}, facts) for v in peers), key=len)
             reason = reason or "a module constant or the source changed"
         return Variant(reason, target.name, signature.num_warps, arguments, compiled)
+
+
+def _target(target: str | Target) -> Target:
+    return get_target(target) if isinstance(target, str) else target
+
+
+def _hashable(key: Key) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
 
 
 def describe_signature(signature: Signature) -> dict[str, str]:

@@ -60,8 +60,8 @@ entry:
 stream:
   %stream.at = getelementptr ptr, ptr %args, i64 1
   %stream.object = load ptr, ptr %stream.at
-  %stream = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLongMask} to ptr)(ptr %stream.object)
-  %stream.suspect = icmp eq i64 %stream, -1
+  %stream.handle = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLongMask} to ptr)(ptr %stream.object)
+  %stream.suspect = icmp eq i64 %stream.handle, -1
   br i1 %stream.suspect, label %stream.check, label %next
 stream.check:
   %stream.error = call ptr inttoptr (i64 {PyErr_Occurred} to ptr)()
@@ -168,7 +168,7 @@ _AXIS = """\
 _CONFIG = (
     (0, "i32", "%x.extent"), (4, "i32", "%y.extent"), (8, "i32", "%z.extent"),
     (12, "i32", "%threads"), (16, "i32", "1"), (20, "i32", "1"), (24, "i32", "%shared"),
-    (32, "i64", "%stream"), (40, "ptr", "null"), (48, "i32", "0"),
+    (32, "i64", "%stream.handle"), (40, "ptr", "null"), (48, "i32", "0"),
 )  # fmt: skip
 _PYTHON = (
     "PyBytes_AsString", "PyErr_BadArgument", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble",
@@ -188,7 +188,7 @@ def launch_ir(driver_address: Callable[[str], int]) -> str:
         for i, (axis, following) in enumerate((("x", "y"), ("y", "z"), ("z", "stream")))
     )
     config = "\n".join(
-        f"  %config.{offset} = getelementptr i8, ptr %config, i64 {offset}\n  store {type_} {value}, ptr %config.{offset}"
+        f"  %at.{offset} = getelementptr i8, ptr %config, i64 {offset}\n  store {type_} {value}, ptr %at.{offset}"
         for offset, type_, value in _CONFIG
     )
     return _LAUNCH.format(
@@ -216,7 +216,7 @@ _alive: list[NativeLaunch] = []
 
 
 class NativeLaunch:
-    """The compiled launch function; calling it with a plan gives that plan's launcher.  Lives as long as the process."""
+    """The compiled launch function; calling it with a plan gives that plan's launcher."""
 
     def __init__(self, driver_address: Callable[[str], int] = cuda.address_of) -> None:
         import llvmlite.binding as llvm

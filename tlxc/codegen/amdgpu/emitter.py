@@ -131,5 +131,7 @@ class AmdgpuEmitter(Emitter):
 
     # -- maths: v_exp_f32 and v_log_f32 flush denormals, LLVM's expansions of the generic intrinsics do not
     def unary(self, kind: str, x: str) -> str:
-        name = {"exp2": "llvm.exp2.f32", "log2": "llvm.log2.f32", "sqrt": "llvm.sqrt.f32", "rsqrt": f"{_AMD}rsq.f32"}[kind]
+        name = {"exp2": "llvm.exp2.f32", "log2": "llvm.log2.f32", "sqrt": "llvm.sqrt.f32", "rsqrt": f"{_AMD}rsq.f32"}[
+            kind
+        ]
         return self.w.call("float", name, [("float", x)])

@@ -251,8 +251,10 @@ def link(obj: bytes) -> bytes:
 def _read_object(obj: bytes) -> ObjectFile:
     magic = b"\x7fELF\x02\x01"  # 64 bits, little-endian
     if len(obj) < EHDR_SIZE or obj[:6] != magic or struct.unpack_from("<HH", obj, 16) != (ET_REL, EM_AMDGPU):
-        raise LinkError("The input is not a relocatable AMDGPU ELF64 object; pass what LLVM's emit_object returns for "
-                        "an amdgcn-amd-amdhsa target machine.")
+        raise LinkError(
+            "The input is not a relocatable AMDGPU ELF64 object; pass what LLVM's emit_object returns for "
+            "an amdgcn-amd-amdhsa target machine."
+        )
     (header_offset,) = struct.unpack_from("<Q", obj, 40)
     (flags,) = struct.unpack_from("<I", obj, 48)
     count, names_index = struct.unpack_from("<HH", obj, 60)
@@ -261,8 +263,11 @@ def _read_object(obj: bytes) -> ObjectFile:
     sections = []
     for name, type_, section_flags, _, offset, size, link_, info, align, entry_size in headers:
         data = bytearray() if type_ == Sht.NOBITS else bytearray(obj[offset : offset + size])
-        sections.append(Section(_c_string(obj, names_offset + name), type_, section_flags, align, data, size,
-                                entry_size, link_, info))
+        sections.append(
+            Section(
+                _c_string(obj, names_offset + name), type_, section_flags, align, data, size, entry_size, link_, info
+            )
+        )
     symbols = _read_symbols(sections)
     return ObjectFile(obj[:16], flags, sections, symbols, list(_read_relocations(sections, symbols)))
 
@@ -270,8 +275,10 @@ def _read_object(obj: bytes) -> ObjectFile:
 def _read_symbols(sections: list[Section]) -> list[Symbol]:
     table = next((section for section in sections if section.type == Sht.SYMTAB), None)
     if table is None:
-        raise LinkError("The object has no symbol table, so it defines no kernel; compile a module with at least one "
-                        "amdgpu_kernel function.")
+        raise LinkError(
+            "The object has no symbol table, so it defines no kernel; compile a module with at least one "
+            "amdgpu_kernel function."
+        )
     strings = bytes(sections[table.link].data)
     symbols = []
     for offset in range(0, table.size, SYM_SIZE):
@@ -285,8 +292,10 @@ def _read_relocations(sections: list[Section], symbols: list[Symbol]) -> Iterato
         if section.type not in (Sht.RELA, Sht.REL) or not sections[section.info].flags & Shf.ALLOC:
             continue
         if section.type == Sht.REL:
-            raise LinkError(f"Section {_text(section.name)} holds relocations without addends; AMDGPU objects carry "
-                            "them with addends (RELA).")
+            raise LinkError(
+                f"Section {_text(section.name)} holds relocations without addends; AMDGPU objects carry "
+                "them with addends (RELA)."
+            )
         for offset in range(0, section.size, RELA_SIZE):
             place, info, addend = struct.unpack_from("<QQq", section.data, offset)
             yield Relocation(section.info, place, info & 0xFFFFFFFF, symbols[info >> 32], addend)
@@ -297,17 +306,25 @@ def _check_symbols(symbols: list[Symbol]) -> None:
     for symbol in symbols[1:]:
         name = _text(symbol.name)
         if symbol.section == SHN_UNDEF:
-            raise LinkError(f"Symbol {name} is undefined; an hsaco is linked from one module, so define it there with "
-                            "internal linkage.")
+            raise LinkError(
+                f"Symbol {name} is undefined; an hsaco is linked from one module, so define it there with "
+                "internal linkage."
+            )
         if symbol.section == SHN_AMDGPU_LDS:
-            raise LinkError(f"Symbol {name} is an LDS variable with external linkage; give the LDS pool internal "
-                            "linkage, so that its offset is fixed at compile time.")
+            raise LinkError(
+                f"Symbol {name} is an LDS variable with external linkage; give the LDS pool internal "
+                "linkage, so that its offset is fixed at compile time."
+            )
         if symbol.section >= SHN_RESERVED and symbol.section != SHN_ABS:
-            raise LinkError(f"Symbol {name} is a common symbol or has reserved section index {symbol.section:#x}; "
-                            "define it with internal linkage and an initialiser.")
+            raise LinkError(
+                f"Symbol {name} is a common symbol or has reserved section index {symbol.section:#x}; "
+                "define it with internal linkage and an initialiser."
+            )
     if not any(symbol.exported for symbol in symbols):
-        raise LinkError("The object exports no kernel; compile a module with at least one amdgpu_kernel function of "
-                        "external linkage.")
+        raise LinkError(
+            "The object exports no kernel; compile a module with at least one amdgpu_kernel function of "
+            "external linkage."
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -326,8 +343,14 @@ def _plan(source: ObjectFile, image: Image) -> DynamicTables:
         carried = []
         for index, section in enumerate(source.sections):
             if section.flags & Shf.ALLOC and section.size and _group_of(section) == wanted:
-                out = Section(section.name, section.type, section.flags & _KEPT_FLAGS, section.align,
-                              bytearray(section.data), section.size)
+                out = Section(
+                    section.name,
+                    section.type,
+                    section.flags & _KEPT_FLAGS,
+                    section.align,
+                    bytearray(section.data),
+                    section.size,
+                )
                 image.placed[index] = out
                 carried.append(out)
         return carried
@@ -360,8 +383,9 @@ def _group_of(section: Section) -> int:
     return _BSS if section.type == Sht.NOBITS else _DATA
 
 
-def _dynamic_sections(symbols: list[Symbol], name_offsets: dict[bytes, int], relative: list[Relocation],
-                      hash_table: bytes, strings: bytes) -> DynamicTables:
+def _dynamic_sections(
+    symbols: list[Symbol], name_offsets: dict[bytes, int], relative: list[Relocation], hash_table: bytes, strings: bytes
+) -> DynamicTables:
     def table(name: bytes, type_: Sht, align: int, data: bytes, entry_size: int = 0, flags: int = Shf.ALLOC) -> Section:
         return Section(name, type_, flags, align, bytearray(data), len(data), entry_size)
 
@@ -454,8 +478,9 @@ def _assign_addresses(image: Image) -> None:
         # The first segment also holds the file and program headers.
         first_offset, first_address = (group[0].offset, group[0].address) if image.loads else (0, 0)
         end = group[-1].address + group[-1].size
-        image.loads.append(Segment(Pt.LOAD, flags, first_offset, first_address, offset - first_offset,
-                                   end - first_address, PAGE))
+        image.loads.append(
+            Segment(Pt.LOAD, flags, first_offset, first_address, offset - first_offset, end - first_address, PAGE)
+        )
     image.end_offset = offset
 
 
@@ -464,8 +489,10 @@ def _address_of(symbol: Symbol, image: Image) -> int:
         return symbol.value
     section = image.placed.get(symbol.section)
     if section is None:
-        raise LinkError(f"Symbol {_text(symbol.name)} lies in a section that is empty or not loaded; define it in "
-                        "code, constant or data memory.")
+        raise LinkError(
+            f"Symbol {_text(symbol.name)} lies in a section that is empty or not loaded; define it in "
+            "code, constant or data memory."
+        )
     return section.address + symbol.value
 
 
@@ -473,14 +500,18 @@ def _relocate(source: ObjectFile, image: Image) -> None:
     for relocation in source.relocations:
         target = image.placed.get(relocation.target)
         if target is None:
-            raise LinkError(f"A relocation against {_text(relocation.symbol.name)} applies to an empty section, so the "
-                            "object is damaged; emit it again.")
+            raise LinkError(
+                f"A relocation against {_text(relocation.symbol.name)} applies to an empty section, so the "
+                "object is damaged; emit it again."
+            )
         symbol = relocation.symbol
         value = _address_of(symbol, image) + relocation.addend
         if relocation.type == Reloc.ABS64 and symbol.section != SHN_ABS:
             if not target.flags & Shf.WRITE:
-                raise LinkError(f"The address of {_text(symbol.name)} is stored in read-only section "
-                                f"{_text(target.name)}; store it in relocatable constant data (.data.rel.ro).")
+                raise LinkError(
+                    f"The address of {_text(symbol.name)} is stored in read-only section "
+                    f"{_text(target.name)}; store it in relocatable constant data (.data.rel.ro)."
+                )
             continue  # the loader adds the load address: see .rela.dyn
         format_, encoded = _encode(relocation, value, value - (target.address + relocation.place))
         struct.pack_into(format_, target.data, relocation.place, encoded)
@@ -493,8 +524,10 @@ def _encode(relocation: Relocation, absolute: int, relative: int) -> tuple[str, 
         return "<q", relative
     if type_ == Reloc.REL32:
         if not -(2**31) <= relative < 2**31:
-            raise LinkError(f"The distance to {_text(symbol.name)} ({relative} bytes) does not fit the 32 bits of its "
-                            "reference; make the module smaller than 2 GiB.")
+            raise LinkError(
+                f"The distance to {_text(symbol.name)} ({relative} bytes) does not fit the 32 bits of its "
+                "reference; make the module smaller than 2 GiB."
+            )
         return "<i", relative
     if type_ == Reloc.REL32_LO:
         return "<I", relative & 0xFFFFFFFF
@@ -505,29 +538,47 @@ def _encode(relocation: Relocation, absolute: int, relative: int) -> tuple[str, 
     if symbol.section == SHN_ABS and type_ == Reloc.ABS64:
         return "<Q", absolute & 0xFFFFFFFFFFFFFFFF
     if type_ in _GOT_RELOCS:
-        raise LinkError(f"Symbol {_text(symbol.name)} is exported and therefore reached through a global offset table, "
-                        "which an hsaco made here does not have; give it internal linkage.")
-    raise LinkError(f"Relocation type {type_} against {_text(symbol.name)} is not supported; references may be "
-                    "relative, or 64-bit addresses in constant data.")
+        raise LinkError(
+            f"Symbol {_text(symbol.name)} is exported and therefore reached through a global offset table, "
+            "which an hsaco made here does not have; give it internal linkage."
+        )
+    raise LinkError(
+        f"Relocation type {type_} against {_text(symbol.name)} is not supported; references may be "
+        "relative, or 64-bit addresses in constant data."
+    )
 
 
 def _fill_tables(tables: DynamicTables, image: Image) -> None:
     """Write ``.dynsym``, ``.rela.dyn`` and ``.dynamic`` and the section header links among them."""
     for i, symbol in enumerate(tables.symbols, 1):
-        struct.pack_into("<IBBHQQ", tables.dynsym.data, SYM_SIZE * i,
-                         *_symbol_record(symbol, tables.name_offsets[symbol.name], image))
+        struct.pack_into(
+            "<IBBHQQ",
+            tables.dynsym.data,
+            SYM_SIZE * i,
+            *_symbol_record(symbol, tables.name_offsets[symbol.name], image),
+        )
     tags: list[tuple[Dt, int]] = []
     if tables.rela:
         for i, relocation in enumerate(tables.relative):
             place = image.placed[relocation.target].address + relocation.place
             value = _address_of(relocation.symbol, image) + relocation.addend
             struct.pack_into("<QQq", tables.rela.data, RELA_SIZE * i, place, Reloc.RELATIVE64, value)
-        tags = [(Dt.RELA, tables.rela.address), (Dt.RELASZ, tables.rela.size), (Dt.RELAENT, RELA_SIZE),
-                (Dt.RELACOUNT, len(tables.relative))]
+        tags = [
+            (Dt.RELA, tables.rela.address),
+            (Dt.RELASZ, tables.rela.size),
+            (Dt.RELAENT, RELA_SIZE),
+            (Dt.RELACOUNT, len(tables.relative)),
+        ]
         tables.rela.link = image.index_of(tables.dynsym)
-    tags += [(Dt.SYMTAB, tables.dynsym.address), (Dt.SYMENT, SYM_SIZE), (Dt.STRTAB, tables.dynstr.address),
-             (Dt.STRSZ, tables.dynstr.size), (Dt.GNU_HASH, tables.gnu_hash.address), (Dt.HASH, tables.hash.address),
-             (Dt.NULL, 0)]
+    tags += [
+        (Dt.SYMTAB, tables.dynsym.address),
+        (Dt.SYMENT, SYM_SIZE),
+        (Dt.STRTAB, tables.dynstr.address),
+        (Dt.STRSZ, tables.dynstr.size),
+        (Dt.GNU_HASH, tables.gnu_hash.address),
+        (Dt.HASH, tables.hash.address),
+        (Dt.NULL, 0),
+    ]
     tables.dynamic.data[:] = b"".join(struct.pack("<QQ", tag, value) for tag, value in tags)
     tables.dynsym.link = tables.dynamic.link = image.index_of(tables.dynstr)
     tables.dynsym.info = 1  # index of the first non-local symbol
@@ -548,8 +599,11 @@ def _add_symbol_table(source: ObjectFile, image: Image, tables: DynamicTables) -
     dynamic = Symbol(b"_DYNAMIC", 0, STV_HIDDEN, SHN_UNDEF, 0, 0)
     strings, records = bytearray(b"\0"), bytearray(SYM_SIZE)
     for symbol in [*local, dynamic, *other]:
-        record = ((len(strings), symbol.info, symbol.other, image.index_of(tables.dynamic), tables.dynamic.address, 0)
-                  if symbol is dynamic else _symbol_record(symbol, len(strings), image))
+        record = (
+            (len(strings), symbol.info, symbol.other, image.index_of(tables.dynamic), tables.dynamic.address, 0)
+            if symbol is dynamic
+            else _symbol_record(symbol, len(strings), image)
+        )
         records += struct.pack("<IBBHQQ", *record)
         strings += symbol.name + b"\0"
     symtab = Section(b".symtab", Sht.SYMTAB, 0, 8, records, len(records), SYM_SIZE)
@@ -592,18 +646,54 @@ def _serialise(source: ObjectFile, image: Image, segments: list[Segment]) -> byt
     out = bytearray(header_offset + SHDR_SIZE * (len(sections) + 1))
     names_index = image.index_of(image.unloaded[1])
     out[:EHDR_SIZE] = source.ident + struct.pack(
-        "<HHIQQQIHHHHHH", ET_DYN, EM_AMDGPU, 1, 0, EHDR_SIZE, header_offset, source.flags, EHDR_SIZE, PHDR_SIZE,
-        len(segments), SHDR_SIZE, len(sections) + 1, names_index)
+        "<HHIQQQIHHHHHH",
+        ET_DYN,
+        EM_AMDGPU,
+        1,
+        0,
+        EHDR_SIZE,
+        header_offset,
+        source.flags,
+        EHDR_SIZE,
+        PHDR_SIZE,
+        len(segments),
+        SHDR_SIZE,
+        len(sections) + 1,
+        names_index,
+    )
     for i, seg in enumerate(segments):
-        struct.pack_into("<IIQQQQQQ", out, EHDR_SIZE + PHDR_SIZE * i, seg.type, seg.flags, seg.offset, seg.address,
-                         seg.address, seg.file_size, seg.memory_size, seg.align)
+        struct.pack_into(
+            "<IIQQQQQQ",
+            out,
+            EHDR_SIZE + PHDR_SIZE * i,
+            seg.type,
+            seg.flags,
+            seg.offset,
+            seg.address,
+            seg.address,
+            seg.file_size,
+            seg.memory_size,
+            seg.align,
+        )
     name_offset = 1
     for i, section in enumerate(sections, 1):
         if section.occupies_file:
             out[section.offset : section.offset + section.size] = section.data
-        struct.pack_into("<IIQQQQIIQQ", out, header_offset + SHDR_SIZE * i, name_offset, section.type, section.flags,
-                         section.address, section.offset, section.size, section.link, section.info, section.align,
-                         section.entry_size)
+        struct.pack_into(
+            "<IIQQQQIIQQ",
+            out,
+            header_offset + SHDR_SIZE * i,
+            name_offset,
+            section.type,
+            section.flags,
+            section.address,
+            section.offset,
+            section.size,
+            section.link,
+            section.info,
+            section.align,
+            section.entry_size,
+        )
         name_offset += len(section.name) + 1
     return bytes(out)
 

@@ -15,7 +15,12 @@ _AXES = "xyz"
 _LETTER = {8: "h", 16: "h", 32: "r", 64: "l"}
 _ASM_TYPE = {8: "i16", 16: "i16", 32: "i32", 64: "i64"}
 _CONVERGENT = " #1"
-_EVICTION = {"": "", "evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last", "no_allocate": ".L1::no_allocate"}
+_EVICTION = {
+    "": "",
+    "evict_first": ".L1::evict_first",
+    "evict_last": ".L1::evict_last",
+    "no_allocate": ".L1::no_allocate",
+}
 # element -> (PTX type of atom.add, register letter, LLVM type)
 _ATOMIC = {
     "i32": ("u32", "r", "i32"),

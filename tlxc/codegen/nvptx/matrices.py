@@ -24,7 +24,7 @@ _CONVERGENT = " #1"
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows`: the layout whose lanes address rows; `words`: per instruction, the pairs of registers that its words hold."""
+    """`rows`: the layout whose lanes address rows; `words`: per instruction, the register pairs that its words hold."""
 
     count: int  # matrices per instruction
     transposed: bool

@@ -34,7 +34,8 @@ def mma_sync(low: Lowering, op: Op) -> None:
     acc = list(low.get(c))
     k = shape_of(a.type)[1]
     kind = str(element_of(a.type))
-    text = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};"
+    name = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
+    text = f"{name} {{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};"
     constraints = "=f,=f,=f,=f,r,r,r,r,r,r,0,1,2,3"
     struct = "{ float, float, float, float }"
     for row, col in sorted(where):
@@ -143,17 +144,24 @@ def wgmma(low: Lowering, op: Op) -> None:
 
 
 def _issue(
-    low: Lowering, n: int, kind: str, steps: list[tuple[int, int]], flags: tuple[int, int], acc: list[str], a: str, b: str
+    low: Lowering,
+    n: int,
+    kind: str,
+    steps: list[tuple[int, int]],
+    flags: tuple[int, int],
+    acc: list[str],
+    a: str,
+    b: str,
 ) -> list[str]:
     """All K steps of one m64 tile in one asm; the accumulators are tied, so that they never move."""
     count = len(acc)
     regs = ",".join(f"${i}" for i in range(count))
-    lines = []
-    for step_a, step_b in steps:
-        lines.append(
-            f"add.s64 da, ${2 * count}, {step_a}; add.s64 db, ${2 * count + 1}, {step_b}; "
-            f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{regs}}}, da, db, p, 1, 1, {flags[0]}, {flags[1]};"
-        )
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind}"
+    lines = [
+        f"add.s64 da, ${2 * count}, {step_a}; add.s64 db, ${2 * count + 1}, {step_b}; "
+        f"{name} {{{regs}}}, da, db, p, 1, 1, {flags[0]}, {flags[1]};"
+        for step_a, step_b in steps
+    ]
     text = "{ .reg .b64 da, db; .reg .pred p; setp.ne.b32 p, 1, 0; " + " ".join(lines) + " }"
     constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["l", "l"])
     struct = f"{{ {', '.join(['float'] * count)} }}"

@@ -10,8 +10,8 @@ from .memory import pack, unpack
 
 
 class _Slot:
-    """How the registers of one value cross a block boundary: 8- and 16-bit elements in 32-bit words, since a register holds
-    one of them as well as four; all others as they are."""
+    """How the registers of one value cross a block boundary: 8- and 16-bit elements in 32-bit words, since alone each
+    would take a register; all others as they are."""
 
     def __init__(self, low: Lowering, v: Value) -> None:
         self.low, self.element = low, element_of(v.type)

@@ -39,7 +39,7 @@ def shuffle_words(low: Lowering, x: str, element: Element, shuffle: Callable[[st
 
 @dataclass(frozen=True)
 class Plan:
-    """Bases of the source index.  Each entry is (source register bits, source lane bits); registers count F2 bits only."""
+    """Entries are (register bits, lane bits) of the source, registers without repetitions."""
 
     register: tuple[tuple[int, int], ...]
     lane: tuple[tuple[int, int], ...]
@@ -111,4 +111,3 @@ def convert_layout(low: Lowering, op: Op) -> None:
             value = low.w.assign(f"select i1 {test}, {low.llvm(source)} {other}, {low.llvm(source)} {value}")
         out.append(value)
     low.set(op.result, out)
-

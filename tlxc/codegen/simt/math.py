@@ -140,6 +140,3 @@ def _float_to_float(low: Lowering, x: str, source: DType, to: DType) -> str:
     if source.bits > to.bits:
         return low.w.assign(f"fptrunc {a} {x} to {b}")
     return low.w.assign(f"fptrunc float {low.w.assign(f'fpext {a} {x} to float')} to {b}")  # f16 <-> bf16
-
-
-

@@ -1,7 +1,7 @@
 """Global memory: vector accesses, masks, atomics.
 
-A thread's elements are grouped into runs that are contiguous in memory, as wide as three facts allow: the registers that
-hold neighbours (layout), what is known of the addresses (axis analysis) and of the mask.
+A thread's elements are grouped into runs that are contiguous in memory, as wide as three facts allow: the registers
+that hold neighbours (layout), what is known of the addresses (axis analysis) and of the mask.
 """
 
 from __future__ import annotations
@@ -166,7 +166,5 @@ def atomic_rmw(low: Lowering, op: Op) -> None:
     out = []
     for address, x, m in zip(low.get(pointer), low.get(value), masks):
         predicate = low.both(owner, m)
-        out.append(
-            low.emitter.atomic_add(address, x, str(element), predicate, op.attrs["sem"], op.attrs["scope"])
-        )
+        out.append(low.emitter.atomic_add(address, x, str(element), predicate, op.attrs["sem"], op.attrs["scope"]))
     low.set(op.result, out)

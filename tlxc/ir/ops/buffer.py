@@ -18,9 +18,34 @@ def _access(op: Op) -> None:
     require(shape_of(tile) == shape_of(b) and element_of(tile) == element_of(b), f"{op.kind}: tile and buffer differ")
 
 
-row("local_alloc", "buffer", "", 1, "", "offset", verify=_alloc, kinds="bool int uint float",
-    doc="Shared memory for one tile; `offset` in bytes is set by the memory planner.")  # fmt: skip
-row("local_store", "buffer", "buf value", 0, traits="writes_shared convergent", verify=_access, kinds="bool int uint float",
-    doc="Registers to shared memory: `st.shared` as wide as both layouts allow, or `stmatrix`.")  # fmt: skip
-row("local_load", "buffer", "buf", 1, traits="reads_shared convergent", verify=_access, kinds="bool int uint float",
-    doc="Shared memory to registers: `ld.shared` as wide as both layouts allow, or `ldmatrix`.")  # fmt: skip
+row(
+    "local_alloc",
+    "buffer",
+    "",
+    1,
+    "",
+    "offset",
+    verify=_alloc,
+    kinds="bool int uint float",
+    doc="Shared memory for one tile; `offset` in bytes is set by the memory planner.",
+)
+row(
+    "local_store",
+    "buffer",
+    "buf value",
+    0,
+    traits="writes_shared convergent",
+    verify=_access,
+    kinds="bool int uint float",
+    doc="Registers to shared memory: `st.shared` as wide as both layouts allow, or `stmatrix`.",
+)
+row(
+    "local_load",
+    "buffer",
+    "buf",
+    1,
+    traits="reads_shared convergent",
+    verify=_access,
+    kinds="bool int uint float",
+    doc="Shared memory to registers: `ld.shared` as wide as both layouts allow, or `ldmatrix`.",
+)

@@ -1,18 +1,20 @@
 """Structured control flow.
 
-`for`: operands lo, hi, step, carried...; one region with arguments induction value, carried...; ends in `yield carried`.
+`for`: operands lo, hi, step, carried...; one region with arguments index, carried...; ends in `yield carried`.
 `while`: operands carried...; regions condition (ends in `yield cond`) and body (ends in `yield carried`), both with the
 carried arguments.  `if`: operand cond; regions then and else, both ending in `yield results`.
 """
 
 from __future__ import annotations
 
-from ..core import Op
+from collections.abc import Sequence
+
+from ..core import Op, Value
 from ..table import require, row
-from ..types import DType, Scalar, element_of, int1, shape_of
+from ..types import DType, Scalar, Type, element_of, int1, shape_of
 
 
-def _types(values) -> list:
+def _types(values: Sequence[Value]) -> list[Type]:
     return [v.type for v in values]
 
 
@@ -21,7 +23,7 @@ def _ends_in_yield(op: Op) -> None:
         require(bool(r.ops) and r.ops[-1].kind == "yield", f"{op.kind}: a region ends in yield")
 
 
-def _carried(op: Op, inits, args, yields) -> None:
+def _carried(op: Op, inits: Sequence[Value], args: Sequence[Value], yields: Sequence[Value]) -> None:
     want = _types(op.results)
     for what, got in (("initial values", _types(inits)), ("arguments", _types(args)), ("yields", _types(yields))):
         require(got == want, f"{op.kind}: {what} have types {got}, results {want}")
@@ -55,8 +57,25 @@ def _if(op: Op) -> None:
         require(_types(r.terminator.inputs) == _types(op.results), "if: yields and results have the same types")
 
 
-row("for", "control", "lo hi step carried*", -1, "", "descending", traits="structured", verify=_for,
-    doc="Counted loop; zero trips are exact and the last step does not overflow.  `descending`: step is negative.")  # fmt: skip
-row("while", "control", "carried*", -1, traits="structured", verify=_while, doc="Loop while the first region yields true.")
+row(
+    "for",
+    "control",
+    "lo hi step carried*",
+    -1,
+    "",
+    "descending",
+    traits="structured",
+    verify=_for,
+    doc="Counted loop; zero trips are exact and the last step does not overflow.  `descending`: step is negative.",
+)
+row(
+    "while",
+    "control",
+    "carried*",
+    -1,
+    traits="structured",
+    verify=_while,
+    doc="Loop while the first region yields true.",
+)
 row("if", "control", "cond", -1, traits="structured", verify=_if, doc="A branch on a scalar that the task agrees on.")
 row("yield", "control", "values*", 0, traits="terminator", doc="Ends a region and hands its values to the owner.")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..core import Op
 from ..table import require, row
-from ..types import DType, element_of, int1, like, shape_of
+from ..types import DType, Scalar, element_of, int1, shape_of
 
 PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -21,7 +23,7 @@ def _kind_check(op: Op, kinds: str) -> None:
     require(isinstance(e, DType) and e.kind in kinds.split(), f"{op.kind} does not compute on {e}")
 
 
-def _closed(kinds: str):
+def _closed(kinds: str) -> Callable[[Op], None]:
     """All operands and the result have one element type, of one of `kinds`."""
 
     def verify(op: Op) -> None:
@@ -55,14 +57,23 @@ def _cast(op: Op) -> None:
 
 
 def _constant(op: Op) -> None:
-    require(like(op.result.type, int1) == like(op.result.type, int1) and shape_of(op.result.type) == (), "constant is scalar")
+    require(isinstance(op.result.type, Scalar), "constant is a scalar")
 
 
 NUMBER, INTEGER, BITS = "int uint float", "int uint", "bool int uint"
 ELEMENTWISE = "pure elementwise"
 
-row("constant", "math", "", 1, "value", traits="pure cheap", verify=_constant, kinds="bool int uint float",
-    doc="A scalar known at compile time; `value` is a Python bool, int or float that the dtype represents.")  # fmt: skip
+row(
+    "constant",
+    "math",
+    "",
+    1,
+    "value",
+    traits="pure cheap",
+    verify=_constant,
+    kinds="bool int uint float",
+    doc="A scalar known at compile time; `value` is a Python bool, int or float that the dtype represents.",
+)
 
 _BINARY = (
     ("add", NUMBER, "cheap", "Sum; integers wrap.  `add`/`fadd contract`: a product feeding it may fuse."),
@@ -75,7 +86,12 @@ _BINARY = (
     ("or", BITS, "cheap", "Bitwise or."),
     ("xor", BITS, "cheap", "Bitwise exclusive or."),
     ("shl", INTEGER, "cheap", "Shift left; a count of the width or more is undefined."),
-    ("shr", INTEGER, "cheap", "Shift right, arithmetic for signed integers; a count of the width or more is undefined."),
+    (
+        "shr",
+        INTEGER,
+        "cheap",
+        "Shift right, arithmetic for signed integers; a count of the width or more is undefined.",
+    ),
     ("min", NUMBER, "cheap", "Smaller value; of a NaN and a number, the number; both NaN: NaN."),
     ("max", NUMBER, "cheap", "Larger value; of a NaN and a number, the number; both NaN: NaN."),
 )
@@ -93,10 +109,35 @@ _UNARY = (
 for _name, _kinds, _extra, _doc in _UNARY:
     row(_name, "math", "x", 1, traits=f"{ELEMENTWISE} {_extra}", verify=_closed(_kinds), kinds=_kinds, doc=_doc)
 
-row("cmp", "math", "a b", 1, "pred", traits=f"{ELEMENTWISE} cheap", verify=_cmp, kinds="bool int uint float",
-    doc="Comparison; floats compare ordered except `ne`, which is true where a NaN stands.")  # fmt: skip
-row("select", "math", "cond a b", 1, traits=f"{ELEMENTWISE} cheap", verify=_select, kinds="bool int uint float",
-    doc="a where cond, else b.")  # fmt: skip
-row("cast", "math", "x", 1, traits=f"{ELEMENTWISE} cheap", verify=_cast, kinds="bool int uint float",
+row(
+    "cmp",
+    "math",
+    "a b",
+    1,
+    "pred",
+    traits=f"{ELEMENTWISE} cheap",
+    verify=_cmp,
+    kinds="bool int uint float",
+    doc="Comparison; floats compare ordered except `ne`, which is true where a NaN stands.",
+)
+row(
+    "select",
+    "math",
+    "cond a b",
+    1,
+    traits=f"{ELEMENTWISE} cheap",
+    verify=_select,
+    kinds="bool int uint float",
+    doc="a where cond, else b.",
+)
+row(
+    "cast",
+    "math",
+    "x",
+    1,
+    traits=f"{ELEMENTWISE} cheap",
+    verify=_cast,
+    kinds="bool int uint float",
     doc="Numeric conversion.  To a narrower float: round to nearest even; float to integer: toward zero, saturating, "
-        "NaN gives 0; to bool: x != 0; integer to float: round to nearest even; integers wrap.")  # fmt: skip
+    "NaN gives 0; to bool: x != 0; integer to float: round to nearest even; integers wrap.",
+)

@@ -58,16 +58,50 @@ def _atomic(op: Op) -> None:
     require(isinstance(e, DType) and e == _pointer(op).dtype, "atomic_rmw gives the old value")
 
 
-row("addptr", "memory", "ptr offset", 1, traits="pure elementwise cheap", verify=_addptr, kinds="int pointer",
-    doc="Address of the element `offset` elements further; 64-bit arithmetic.")  # fmt: skip
-row("load", "memory", "ptr mask? other?", 1, "", "cache eviction", traits="reads_global", verify=_load,
+row(
+    "addptr",
+    "memory",
+    "ptr offset",
+    1,
+    traits="pure elementwise cheap",
+    verify=_addptr,
+    kinds="int pointer",
+    doc="Address of the element `offset` elements further; 64-bit arithmetic.",
+)
+row(
+    "load",
+    "memory",
+    "ptr mask? other?",
+    1,
+    "",
+    "cache eviction",
+    traits="reads_global",
+    verify=_load,
     kinds="bool int uint float",
     doc="Gathers elements from global memory, as wide as contiguity, alignment and mask allow (`ld.global.v4.b32`, "
-        "`global_load_dwordx4`).  Masked elements are `other`, or 0 without it.  A scalar load reads one address.")  # fmt: skip
-row("store", "memory", "ptr value mask?", 0, "", "cache eviction", traits="writes_global", verify=_store,
+    "`global_load_dwordx4`).  Masked elements are `other`, or 0 without it.  A scalar load reads one address.",
+)
+row(
+    "store",
+    "memory",
+    "ptr value mask?",
+    0,
+    "",
+    "cache eviction",
+    traits="writes_global",
+    verify=_store,
     kinds="bool int uint float",
-    doc="Scatters elements to global memory, each once even where threads hold copies.")  # fmt: skip
-row("atomic_rmw", "memory", "ptr value mask?", 1, "op sem scope", traits="reads_global writes_global", verify=_atomic,
+    doc="Scatters elements to global memory, each once even where threads hold copies.",
+)
+row(
+    "atomic_rmw",
+    "memory",
+    "ptr value mask?",
+    1,
+    "op sem scope",
+    traits="reads_global writes_global",
+    verify=_atomic,
     kinds="int uint float",
-    doc="Atomic add, once per element, giving the old value (0 where masked).  `sem` relaxed, acquire, release or acq_rel; "
-        "`scope` cta, gpu or sys: `atom.add`.")  # fmt: skip
+    doc="Atomic add, once per element, giving the old value (0 where masked).  `sem` relaxed, acquire, release or "
+    "acq_rel; `scope` cta, gpu or sys: `atom.add`.",
+)

@@ -29,10 +29,28 @@ def _partial(op: Op) -> None:
     require(op.attrs["level"] in ("thread", "warp"), "partial_reduce: level is thread or warp")
 
 
-row("reduce", "reduce", "x", 1, "axis combine", traits="pure convergent", verify=_reduce, kinds="int uint float",
-    doc="Combines along `axis`: in the thread, then by warp shuffles.  A rank-1 tile gives a scalar that the whole task "
-        "agrees on.  max and min ignore NaN.  Where warps share the axis it is rewritten to partial_reduce, a "
-        "conversion and a reduce in the thread.")  # fmt: skip
-row("partial_reduce", "reduce", "x", 1, "axis combine level", traits="pure convergent", verify=_partial, kinds="int uint float",
-    doc="Combines along `axis` inside each thread (level thread) or warp (level warp); the result gets a last axis that "
-        "counts the threads or warps which hold partial results.")  # fmt: skip
+row(
+    "reduce",
+    "reduce",
+    "x",
+    1,
+    "axis combine",
+    traits="pure convergent",
+    verify=_reduce,
+    kinds="int uint float",
+    doc="Combines along `axis`: in the thread, then by warp shuffles.  A rank-1 tile gives a scalar that the whole "
+    "task agrees on.  max and min ignore NaN.  Where warps share the axis it is rewritten to partial_reduce, a "
+    "conversion and a reduce in the thread.",
+)
+row(
+    "partial_reduce",
+    "reduce",
+    "x",
+    1,
+    "axis combine level",
+    traits="pure convergent",
+    verify=_partial,
+    kinds="int uint float",
+    doc="Combines along `axis` inside each thread (level thread) or warp (level warp); the result gets a last axis "
+    "that counts the threads or warps which hold partial results.",
+)

@@ -66,26 +66,117 @@ def _same_but_layout(op: Op) -> None:
     require(shape_of(op.inputs[0].type) == shape_of(op.result.type), f"{op.kind} keeps the shape")
 
 
-row("arange", "shape", "", 1, "start end", traits="pure cheap", verify=_arange, kinds="int",
-    doc="start, start+1 .. end-1 as i32; no instruction but index arithmetic from the thread index.")  # fmt: skip
-row("splat", "shape", "x", 1, traits="pure cheap", verify=_splat, kinds="bool int uint float pointer",
-    doc="A tile with one scalar in every element; no instruction.")  # fmt: skip
-row("expand_dims", "shape", "x", 1, "axis", traits="pure relabel", verify=_expand, kinds="bool int uint float pointer",
-    doc="Inserts an extent of 1 at `axis`; no instruction.")  # fmt: skip
-row("broadcast", "shape", "x", 1, traits="pure relabel", verify=_broadcast, kinds="bool int uint float pointer",
-    doc="Repeats extents of 1; no instruction.")  # fmt: skip
-row("reshape", "shape", "x", 1, traits="pure relabel", verify=_reshape, kinds="bool int uint float pointer",
-    doc="Another shape, row-major element order kept; no instruction.")  # fmt: skip
-row("permute", "shape", "x", 1, "order", traits="pure relabel", verify=_permute, kinds="bool int uint float pointer",
-    doc="Result axis i is operand axis order[i]; no instruction.")  # fmt: skip
-row("join", "shape", "a b", 1, traits="pure relabel", verify=_join, kinds="bool int uint float pointer",
-    doc="Stacks two tiles along a new last axis of extent 2; no instruction.")  # fmt: skip
-row("split", "shape", "x", 2, traits="pure relabel", verify=_split, kinds="bool int uint float pointer",
-    doc="The two halves along a last axis of extent 2; no instruction.")  # fmt: skip
-row("convert_layout", "shape", "x", 1, traits="pure convergent", verify=_same_but_layout, kinds="bool int uint float pointer",
-    doc="The same tile in another layout: register moves, selects or warp shuffles (`shfl.sync`, `ds_bpermute`); a trip "
-        "through shared memory is rewritten to local_alloc, local_store, local_load before code generation.")  # fmt: skip
-row("require_layout", "shape", "x", 1, "layout", traits="pure relabel", verify=_same_but_layout, kinds="bool int uint float",
-    doc="Pins the layout of a value; it spreads forward.  No instruction beyond the conversion it may cause.")  # fmt: skip
-row("dump_layout", "shape", "x", 0, verify=lambda op: None, kinds="bool int uint float pointer",
-    doc="Prints the layout that was chosen for a value to stderr while compiling; no instruction.")  # fmt: skip
+row(
+    "arange",
+    "shape",
+    "",
+    1,
+    "start end",
+    traits="pure cheap",
+    verify=_arange,
+    kinds="int",
+    doc="start, start+1 .. end-1 as i32; no instruction but index arithmetic from the thread index.",
+)
+row(
+    "splat",
+    "shape",
+    "x",
+    1,
+    traits="pure cheap",
+    verify=_splat,
+    kinds="bool int uint float pointer",
+    doc="A tile with one scalar in every element; no instruction.",
+)
+row(
+    "expand_dims",
+    "shape",
+    "x",
+    1,
+    "axis",
+    traits="pure relabel",
+    verify=_expand,
+    kinds="bool int uint float pointer",
+    doc="Inserts an extent of 1 at `axis`; no instruction.",
+)
+row(
+    "broadcast",
+    "shape",
+    "x",
+    1,
+    traits="pure relabel",
+    verify=_broadcast,
+    kinds="bool int uint float pointer",
+    doc="Repeats extents of 1; no instruction.",
+)
+row(
+    "reshape",
+    "shape",
+    "x",
+    1,
+    traits="pure relabel",
+    verify=_reshape,
+    kinds="bool int uint float pointer",
+    doc="Another shape, row-major element order kept; no instruction.",
+)
+row(
+    "permute",
+    "shape",
+    "x",
+    1,
+    "order",
+    traits="pure relabel",
+    verify=_permute,
+    kinds="bool int uint float pointer",
+    doc="Result axis i is operand axis order[i]; no instruction.",
+)
+row(
+    "join",
+    "shape",
+    "a b",
+    1,
+    traits="pure relabel",
+    verify=_join,
+    kinds="bool int uint float pointer",
+    doc="Stacks two tiles along a new last axis of extent 2; no instruction.",
+)
+row(
+    "split",
+    "shape",
+    "x",
+    2,
+    traits="pure relabel",
+    verify=_split,
+    kinds="bool int uint float pointer",
+    doc="The two halves along a last axis of extent 2; no instruction.",
+)
+row(
+    "convert_layout",
+    "shape",
+    "x",
+    1,
+    traits="pure convergent",
+    verify=_same_but_layout,
+    kinds="bool int uint float pointer",
+    doc="The same tile in another layout: register moves, selects or warp shuffles (`shfl.sync`, `ds_bpermute`); a "
+    "trip through shared memory is rewritten to local_alloc, local_store, local_load before code generation.",
+)
+row(
+    "require_layout",
+    "shape",
+    "x",
+    1,
+    "layout",
+    traits="pure relabel",
+    verify=_same_but_layout,
+    kinds="bool int uint float",
+    doc="Pins the layout of a value; it spreads forward.  No instruction beyond the conversion it may cause.",
+)
+row(
+    "dump_layout",
+    "shape",
+    "x",
+    0,
+    verify=lambda op: None,
+    kinds="bool int uint float pointer",
+    doc="Prints the layout that was chosen for a value to stderr while compiling; no instruction.",
+)

@@ -12,7 +12,25 @@ def _axis(op: Op) -> None:
     require(op.result.type == Scalar(int32), f"{op.kind} gives i32")
 
 
-row("program_id", "task", "", 1, "axis", traits="pure cheap", verify=_axis, kinds="int",
-    doc="Index of the CTA along `axis`: `%ctaid`, `workgroup_id`.")  # fmt: skip
-row("num_programs", "task", "", 1, "axis", traits="pure cheap", verify=_axis, kinds="int",
-    doc="Number of CTAs along `axis`: `%nctaid`; on AMD from the implicit arguments.")  # fmt: skip
+row(
+    "program_id",
+    "task",
+    "",
+    1,
+    "axis",
+    traits="pure cheap",
+    verify=_axis,
+    kinds="int",
+    doc="Index of the CTA along `axis`: `%ctaid`, `workgroup_id`.",
+)
+row(
+    "num_programs",
+    "task",
+    "",
+    1,
+    "axis",
+    traits="pure cheap",
+    verify=_axis,
+    kinds="int",
+    doc="Number of CTAs along `axis`: `%nctaid`; on AMD from the implicit arguments.",
+)
