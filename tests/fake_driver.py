@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tlxc.runtime import cuda, kernel, launcher
+from tlxc.runtime import artifact, cuda, kernel, launcher
 from tlxc.runtime.cache import Entry
 
 _P = ctypes.c_void_p
@@ -150,5 +150,5 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                     "threads": 32 * signature.num_warps, "registers": 16, "notes": []}  # fmt: skip
         return Entry(metadata, {"cubin": f"code {len(calls)}".encode(), "ptx": "text"})
 
-    monkeypatch.setattr(kernel, "_compile", compile_)
+    monkeypatch.setattr(artifact, "_compile", compile_)
     return calls

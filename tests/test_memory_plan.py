@@ -87,13 +87,13 @@ def test_buffers_that_do_not_meet_share_bytes() -> None:
     a = k.alloc(name="a")
     k.store(a)
     k.load(a)
-    b = k.alloc((64, 128), name="b")
+    b = k.alloc((128, 128), name="b")
     k.store(b)
     k.load(b)
     plan_memory(k.module, SM90)
     assert (offset(a), offset(b)) == (0, 0)
-    assert k.module.attrs["shared"] == 64 * 128 * 2
-    assert [row[:3] for row in k.module.attrs["memory_map"]] == [(0, 8192, "a"), (0, 16384, "b")]
+    assert k.module.attrs["shared"] == 128 * 128 * 2
+    assert [row[:3] for row in k.module.attrs["memory_map"]] == [(0, 8192, "a"), (0, 32768, "b")]
     first, last = k.module.attrs["memory_map"][0][3:]
     assert last - first == 1
     text = print_module(k.module)
@@ -114,12 +114,22 @@ def test_a_buffer_from_outside_lives_through_the_loop_that_uses_it() -> None:
     assert offset(q) != offset(a)
 
 
+def test_small_buffers_stay_apart_and_need_no_barrier() -> None:
+    k = SharedKernel()
+    for name in "ab":
+        buffer = k.alloc(name=name)
+        k.store(buffer)
+        k.load(buffer)
+    plan_memory(k.module, SM90)
+    assert [row[:3] for row in k.module.attrs["memory_map"]] == [(0, 8192, "a"), (8192, 8192, "b")]
+
+
 def test_branches_share_bytes() -> None:
     k = SharedKernel()
     buffers = []
     for region in k.branch():
         k.enter(region)
-        buffers.append(k.alloc())
+        buffers.append(k.alloc((128, 64)))
         k.store(buffers[-1])
         k.load(buffers[-1])
         k.leave()

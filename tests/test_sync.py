@@ -75,7 +75,7 @@ def test_disjoint_buffers_do_not_meet() -> None:
 def test_bytes_that_two_buffers_share_meet() -> None:
     k = SharedKernel()
     for _ in range(2):
-        a = k.alloc()
+        a = k.alloc((128, 128))
         k.store(a)
         k.load(a)
     assert synchronised(k) == ["store", "barrier", "load", "barrier", "store", "barrier", "load"]

@@ -305,7 +305,8 @@ def _binary_case(fn: Any, dtype: DType, warps: int) -> Case:
             return Launch(_grid(n), args, {"out": reference(a, b, result)})
 
     computed = float32 if fn is divide else result if fn is not comparisons else dtype
-    return Case(f"{fn.__name__}-{dtype}-w{warps}", binary_kernel, make, warps, cells(kinds, computed.short))
+    listed = cells(kinds, computed.short) | cells("arange", "i32")
+    return Case(f"{fn.__name__}-{dtype}-w{warps}", binary_kernel, make, warps, listed)
 
 
 # ---------------------------------------------------------------------------------------------------------- one operand

@@ -354,7 +354,10 @@ def _atomic_case(dtype: DType, warps: int, crowded: bool, block: int = BLOCK, se
 
     kind = "crowded" if crowded else "apart"
     hints = "".join(f"-{h}" for h in (sem, scope) if h)
-    return Case(f"atomic-{dtype}-{kind}-{block}{hints}-w{warps}", atomic_kernel, make, warps, cells("atomic_rmw", dtype.short))
+    listed = cells("atomic_rmw", dtype.short)
+    if block < 32 and warps == 1:  # lanes that hold copies get the result through shared memory
+        listed |= cells("local_alloc local_store local_load", dtype.short) | cells("barrier", "-")
+    return Case(f"atomic-{dtype}-{kind}-{block}{hints}-w{warps}", atomic_kernel, make, warps, listed)
 
 
 def _unused_atomic_case(dtype: DType, warps: int, block: int) -> Case:
@@ -470,8 +473,8 @@ def _place_cases() -> Iterator[Case]:
 def _atomic_cases() -> Iterator[Case]:
     for dtype in ATOMIC:
         yield _atomic_case(dtype, 4, crowded=False)
+        yield from (_atomic_case(dtype, warps, crowded=True, block=16) for warps in (1, 8))
     for warps in (1, 8):
-        yield _atomic_case(int32, warps, crowded=True, block=16)
         yield _atomic_case(float32, warps, crowded=False, block=32)
         yield _unused_atomic_case(int64, warps, 32)
         yield _ticket_case(int64, warps)

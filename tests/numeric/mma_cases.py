@@ -14,7 +14,7 @@ import tlxc
 from tlxc import tl
 from tlxc.ir.types import DType, bfloat16, float16, float32
 
-from .support import WARPS, Array, Case, In, Launch, Out, cells, exact, near, numbers, plain, small_integers
+from .support import WARPS, Array, Case, Cell, In, Launch, Out, cells, exact, near, numbers, plain, small_integers
 
 Extents = tuple[int, int, int]  # M, N, K
 
@@ -130,8 +130,10 @@ def _product(*factors: Array) -> Array:
     return out
 
 
-def _listed(dtype: DType) -> frozenset[tuple[str, str]]:
-    return cells("dot", dtype.short)
+def _listed(dtype: DType, extents: Extents = (0, 0, 0), warps: int = 1) -> frozenset[Cell]:
+    """With the extents: whether wgmma takes them, which reads shared memory behind a fence."""
+    wgmma = warps >= 4 and extents[0] % (16 * warps) == 0
+    return cells("dot", dtype.short) | (cells("fence_async_shared barrier", "-") if wgmma else frozenset())
 
 
 def _dot_case(dtype: DType, extents: Extents, warps: int, a_t: bool = False, b_t: bool = False) -> Case:
@@ -144,7 +146,7 @@ def _dot_case(dtype: DType, extents: Extents, warps: int, a_t: bool = False, b_t
         return Launch((1,), args, {"out": exact(_product(x, y), signed_zero=False)})
 
     family = f"dot{'-at' if a_t else ''}{'-bt' if b_t else ''}"
-    return Case(_name(family, dtype, extents, warps), dot_kernel, make, warps, _listed(dtype), amd=False)
+    return Case(_name(family, dtype, extents, warps), dot_kernel, make, warps, _listed(dtype, extents, warps), amd=False)
 
 
 def _strided_case(dtype: DType, extents: Extents, warps: int) -> Case:

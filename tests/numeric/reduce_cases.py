@@ -300,7 +300,8 @@ def _running_sum_case(dtype: DType, steps: int, warps: int) -> Case:
         args = {"x": In(x), "out": Out(shape[0], result), "steps": steps, "ROWS": shape[0], "COLUMNS": shape[1]}
         return Launch((1,), args, {"out": exact(total if result.is_float else total.astype(storage(result)), signed_zero=False)})
 
-    return Case(f"running-sum-{dtype}-{steps}-w{warps}", running_sum_kernel, make, warps)
+    listed = cells("partial_reduce", result.short) if dtype.bits >= 32 else frozenset()
+    return Case(f"running-sum-{dtype}-{steps}-w{warps}", running_sum_kernel, make, warps, listed)
 
 
 def _online_softmax_case(columns: int, warps: int) -> Case:

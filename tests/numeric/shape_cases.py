@@ -12,7 +12,7 @@ from tlxc import tl, tlx
 from tlxc.ir.types import DTYPES, DType, bfloat16, float16, float32, int8, int32, int64
 
 from .indexing import count, row_major
-from .support import WARPS, Array, Case, In, Launch, Out, cells, exact, plain, values
+from .support import WARPS, Array, Case, Cell, In, Launch, Out, cells, exact, plain, values
 
 ALL = list(DTYPES.values())
 
@@ -53,17 +53,13 @@ def pointer_kernel(x, out, FN: tl.constexpr, SHAPE: tl.constexpr):
 
 
 @tlxc.kernel
-def pin_kernel(x, out, LAYOUT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    offsets = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    tile = tlx.require_layout(tl.load(x + offsets), LAYOUT)
-    tl.store(out + offsets, tile)
-
-
-@tlxc.kernel
-def twice_pinned_kernel(x, out, FIRST: tl.constexpr, SECOND: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    offsets = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    a = tlx.require_layout(tl.load(x + offsets), FIRST)
-    tl.store(out + offsets, tlx.require_layout(a, SECOND))
+def pins_kernel(x, out, LAYOUTS: tl.constexpr, N: tl.constexpr):
+    """A square tile from pin to pin: each conversion is what the two layouts ask for."""
+    place = row_major((N, N))
+    tile = tl.load(x + place)
+    for i in tl.static_range(len(LAYOUTS)):
+        tile = tlx.require_layout(tile, LAYOUTS[i])
+    tl.store(out + place, tile)
 
 
 @tlxc.kernel
@@ -184,7 +180,7 @@ def _flat_case(fn: Any, dtype: DType, shape: tuple[int, int], warps: int) -> Cas
     return Case(f"flat-{fn.__name__}-{dtype}-w{warps}", flat_kernel, make, warps, cells("reshape " + ops, dtype.short))
 
 
-def _pointer_case(fn: Any, shape: tuple[int, int], warps: int) -> Case:
+def _pointer_case(fn: Any, shape: tuple[int, int], warps: int, more: frozenset[Cell] = frozenset()) -> Case:
     ops, reference = CHAINS[fn]
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
@@ -193,7 +189,8 @@ def _pointer_case(fn: Any, shape: tuple[int, int], warps: int) -> Case:
         args = {"x": In(x), "out": Out(expect.shape, float32), "FN": fn, "SHAPE": shape}
         return Launch((1,), args, {"out": exact(plain(expect))})
 
-    return Case(f"pointers-{fn.__name__}-w{warps}", pointer_kernel, make, warps, cells(ops + " splat", "ptr"))
+    listed = cells(ops + " splat", "ptr") | more
+    return Case(f"pointers-{fn.__name__}-{shape[0]}x{shape[1]}-w{warps}", pointer_kernel, make, warps, listed)
 
 
 def _transpose_case(dtype: DType, tile: tuple[int, int], warps: int) -> Case:
@@ -206,32 +203,51 @@ def _transpose_case(dtype: DType, tile: tuple[int, int], warps: int) -> Case:
     return Case(f"transpose-{dtype}-{tile[0]}x{tile[1]}-w{warps}", transpose_kernel, make, warps)
 
 
-def _rows_per_thread(rows: int, columns: int, threads: int) -> Any:
-    """Threads down the rows, each with a whole row; more threads than rows hold copies."""
-    return tlx.layout(shape=((rows, threads // rows), (columns,)), stride=((columns, 0), (1,)))
+SQUARE = 32
 
 
-def _columns_per_thread(rows: int, columns: int, threads: int) -> Any:
-    """Threads along the columns, then in blocks down the rows."""
-    down = threads // columns
-    return tlx.layout(shape=((columns, down), (rows // down,)), stride=((1, columns * (rows // down)), (columns,)))
+def _lanes_along_columns(warps: int) -> Any:
+    """Each warp has a block of rows, each lane a column of it."""
+    rows = SQUARE // warps
+    return tlx.layout(shape=((32, warps), (rows,)), stride=((1, SQUARE * rows), (SQUARE,)))
 
 
-def _pin_case(dtype: DType, warps: int, twice: bool) -> Case:
-    rows, columns, threads = 32, 16, 32 * warps
-    first, second = (make(rows, columns, threads) for make in (_rows_per_thread, _columns_per_thread))
+def _lanes_along_rows(warps: int) -> Any:
+    """The same block of rows, each lane a run within a row."""
+    rows, run = SQUARE // warps, SQUARE // warps
+    return tlx.layout(shape=((rows, warps, warps), (run,)), stride=((SQUARE, run, SQUARE * rows), (1,)))
+
+
+def _warps_along_columns(warps: int) -> Any:
+    """Each warp has a block of columns, each lane a row of it."""
+    columns = SQUARE // warps
+    return tlx.layout(shape=((32, warps), (columns,)), stride=((SQUARE, columns), (1,)))
+
+
+def _copies(warps: int) -> Any:
+    """Every warp has the whole tile, each lane a row."""
+    return tlx.layout(shape=((32, warps), (SQUARE,)), stride=((SQUARE, 0), (1,)))
+
+
+_PINS = {
+    "in-warp": (_lanes_along_columns, _lanes_along_rows),
+    "across-warps": (_lanes_along_columns, _warps_along_columns),
+    "through-copies": (_lanes_along_rows, _copies, _warps_along_columns),
+}
+
+
+def _pins_case(path: str, dtype: DType, warps: int) -> Case:
+    layouts = tuple(make(warps) for make in _PINS[path])
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
-        x = values(rng, dtype, rows * columns).reshape(rows, columns)
-        layouts = {"FIRST": first, "SECOND": second} if twice else {"LAYOUT": first}
-        args = {"x": In(x), "out": Out((rows, columns), dtype), **layouts, "ROWS": rows, "COLUMNS": columns}
+        x = values(rng, dtype, SQUARE * SQUARE).reshape(SQUARE, SQUARE)
+        args = {"x": In(x), "out": Out(x.shape, dtype), "LAYOUTS": layouts, "N": SQUARE}
         return Launch((1,), args, {"out": exact(plain(x))})
 
-    kernel = twice_pinned_kernel if twice else pin_kernel
-    return Case(
-        f"{'pin-to-pin' if twice else 'pin'}-{dtype}-w{warps}", kernel, make, warps, cells("require_layout", dtype.short),
-        amd=False,
-    )  # fmt: skip
+    shared = path == "across-warps" and warps > 1
+    kinds = "require_layout local_alloc local_store local_load" if shared else "require_layout convert_layout"
+    listed = cells(kinds, dtype.short) | (cells("barrier", "-") if shared else frozenset())
+    return Case(f"pins-{path}-{dtype}-w{warps}", pins_kernel, make, warps, listed, amd=False)
 
 
 def _dump_case(dtype: DType, warps: int) -> Case:
@@ -250,12 +266,12 @@ def cases() -> Iterator[Case]:
                 yield _chain_case(fn, dtype, (16, 32), warps)
             yield _transpose_case(dtype, (32, 32), warps)
             yield _dump_case(dtype, warps)
-            yield _pin_case(dtype, warps, twice=False)
+            yield from (_pins_case(path, dtype, warps) for path in ("in-warp", "across-warps"))
         for fn in (outer, rotated, interleaved):
             yield _pointer_case(fn, (16, 16), warps)
             yield _flat_case(fn if fn is not outer else new_last, float32, (16, 16), warps)
-        for dtype in (int8, float32, int64):
-            yield _pin_case(dtype, warps, twice=True)
+        yield _pointer_case(interleaved, (4, 8), warps, cells("convert_layout", "ptr"))
+        yield from (_pins_case("through-copies", dtype, warps) for dtype in (int8, float32, int64))
     for fn in CHAINS:
         for dtype, shape, warps in ((bfloat16, (16, 64), 4), (float32, (64, 8), 1), (int8, (8, 64), 8), (int64, (16, 32), 2)):
             if dtype is bfloat16 or fn not in (outer, rotated, interleaved):

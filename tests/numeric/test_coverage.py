@@ -28,6 +28,8 @@ _EXEMPT: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("addptr", "i8 i16", WARPS, "offsets are widened to i32; the row's verifier takes i32 and i64"),
     ("atomic_rmw", "i8 i16 u8 u16", WARPS, "atomic_add refuses 8 and 16-bit integers"),
     ("partial_reduce", "i8 i16 u8 u16", (1,), "one warp has no partial maxima, and narrow sums are computed in 32 bits"),
+    ("local_alloc local_store local_load", "i1 i8 i16 u8 u16", (1,), "one warp converts by shuffles; only the results of "
+     "atomics go through its shared memory"),
     ("dot", "f32", WARPS, "the accumulator only; operands are f16 and bf16"),
     ("fence_async_shared", "-", (1, 2), "stands before wgmma only, which takes 4 warps"),
 )  # fmt: skip

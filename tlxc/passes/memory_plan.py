@@ -137,13 +137,20 @@ def _line(op: Op | None) -> int:
 def plan_memory(module: Module, target: Target) -> None:
     """Sets the offsets; raises `CompileError` where the target has too little shared memory.
 
-    Buffers of one loop that share bytes cost barriers in every iteration, so they are kept apart while two CTAs still
-    fit on an SM.
+    Buffers that share bytes cost barriers, in a loop in every iteration.  So all are kept apart while eight CTAs still
+    fit on an SM, and those of one loop while two do.
     """
     buffers = list(_Ranges(module).buffers.values())
-    offsets, total = _place(buffers, {b: b.outer for b in buffers})
-    if total > target.shared_per_sm // 2:
-        offsets, total = _place(buffers, {b: b.span for b in buffers})
+    everywhere = (0, 1 << 30)
+    choices = (
+        (8, {b: everywhere for b in buffers}),
+        (2, {b: b.outer for b in buffers}),
+        (0, {b: b.span for b in buffers}),
+    )
+    for ctas, spans in choices:
+        offsets, total = _place(buffers, spans)
+        if total * ctas <= target.shared_per_sm:
+            break
     if total > target.max_shared:
         raise _overflow(buffers, total, target)
     for b, offset in offsets.items():

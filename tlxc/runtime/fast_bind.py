@@ -51,11 +51,10 @@ class State(Protocol):
 
 
 class Host(Protocol):
-    """The kernel, as the generated function uses it."""
+    """The kernel, as the generated function uses it; `state` is what launches use at present."""
 
     @property
-    def state(self) -> State:
-        """What launches use at present."""
+    def state(self) -> State: ...
 
     def renew(self) -> State:
         """The state for constants one of which is another object now."""
@@ -89,10 +88,8 @@ _RUNTIME = """\
 """
 _ARRAY = "{p}odd[{n}.dtype] if {p}v{i} & {mask} else {n}.dtype"
 _ARRAY_PLAIN = "{n}.dtype"
-_INTEGER = (
-    "{p}ONE if {n} == 1 else ({p}I32 if {n} & 15 else {p}I32_16) if -2147483648 <= {n} <= 2147483647 else {p}wide({n})"
-)
-_INTEGER_PLAIN = "{p}I32 if -2147483648 <= {n} <= 2147483647 else {p}wide_plain({n})"
+_INTEGER = "{p}integers[{n}]"
+_INTEGER_PLAIN = "{p}plain_integers[{n}]"
 _INTEGER_RANGED = "{p}ranged({n}, {p}declared{i})"
 _CONSTANT = "    {p}k{i} = {n} if {n}.__class__ in {p}exact else {p}constant({n})\n"
 _LAUNCH = """\
@@ -155,9 +152,9 @@ def _namespace(
     scan = tokens.Scanner()
     values: dict[str, Any] = {
         "host": host, "Given": Given, "MISSING": MISSING, "current": current_device, "exact": _EXACT, "scan": scan,
-        "arrays": scan.arrays, "odd": scan.odd, "wide": tokens.wide_token, "wide_plain": tokens.wide_plain_token,
-        "ranged": tokens.ranged_token, "constant": tokens.constant_token, "ONE": tokens.ONE, "I32": tokens.INT32,
-        "I32_16": tokens.INT32_16, "FLOAT": tokens.FLOAT,
+        "arrays": scan.arrays, "odd": scan.odd, "integers": tokens.IntegerTokens(plain=False),
+        "plain_integers": tokens.IntegerTokens(plain=True), "ranged": tokens.ranged_token,
+        "constant": tokens.constant_token, "FLOAT": tokens.FLOAT,
     }  # fmt: skip
     for i, parameter in enumerate(parameters):
         values[f"default{i}"] = parameter.default

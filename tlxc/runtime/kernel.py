@@ -6,26 +6,24 @@ for one specialisation on one device; the plan is called.  Everything else happe
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import Source
 from tlxc.runtime import cuda
+from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
-from tlxc.runtime.cache import Blob, Entry, default_cache
-from tlxc.runtime.cache import key as cache_key
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.grid import extents
 from tlxc.runtime.launcher import make_launcher
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
-    from tlxc.codegen.nvptx.assemble import Assembler
     from tlxc.frontend.signature import Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,67 +31,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class CaptureError(TlxcError):
     """A launch would have to compile or load a kernel while its stream is being captured into a CUDA graph."""
-
-
-class CompiledKernel:
-    """One specialisation for one target.
-
-    `asm`: text or bytes by stage ("tlxir", "llvm", "ptx", "cubin", ...).  `metadata`: launch facts and the assembler's
-    report, JSON-able.
-    """
-
-    def __init__(self, entry: Entry) -> None:
-        self.asm: dict[str, Blob] = entry.asm
-        self.metadata: dict[str, Any] = entry.metadata
-        self._lock = threading.Lock()
-        self._loaded: dict[int, cuda.Function] = {}
-
-    @property
-    def name(self) -> str:
-        return str(self.metadata["name"])
-
-    @property
-    def target(self) -> str:
-        return str(self.metadata["target"])
-
-    @property
-    def num_warps(self) -> int:
-        return int(self.metadata["num_warps"])
-
-    @property
-    def shared(self) -> int:
-        """Dynamic shared memory of a CTA in bytes."""
-        return int(self.metadata["shared"])
-
-    @property
-    def registers(self) -> int | None:
-        """Registers of a thread."""
-        return self.metadata.get("registers")
-
-    @property
-    def spill_bytes(self) -> int | None:
-        """Bytes that a thread stores and loads because registers ran out."""
-        return self.metadata.get("spill_bytes")
-
-    @property
-    def notes(self) -> list[str]:
-        """Performance remarks of the assembler."""
-        return list(self.metadata.get("notes", ()))
-
-    def __repr__(self) -> str:
-        return f"<{self.name} for {self.target}: {self.registers} registers, {self.shared} bytes shared>"
-
-    def is_loaded(self, gpu: cuda.Device) -> bool:
-        return gpu.context in self._loaded
-
-    def load(self, gpu: cuda.Device) -> cuda.Function:
-        """The kernel on a device; loaded at the first call and kept."""
-        with self._lock:
-            if gpu.context not in self._loaded:
-                cubin = self.asm["cubin"]
-                assert isinstance(cubin, bytes)
-                self._loaded[gpu.context] = cuda.load(cubin, self.name, gpu, self.shared)
-            return self._loaded[gpu.context]
 
 
 @dataclass(frozen=True)
@@ -162,7 +99,7 @@ class Kernel:
     """
 
     def __init__(self, fn: Callable[..., Any], num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()) -> None:
-        functools.update_wrapper(self, fn)
+        update_wrapper(self, fn)
         self.fn = fn
         self.name = fn.__name__
         self.examples: list[Callable[..., Any]] = []
@@ -171,6 +108,8 @@ class Kernel:
         self._variants: list[Variant] = []
         self._lock = threading.Lock()
         self._versions: dict[str, _Version] = {}
+        self.state: _Version  # what launches use; set by `renew`
+        self._run: Callable[..., CompiledKernel | None] = self._first_run
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -180,7 +119,7 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
         """A function that launches and returns what ran; None for an empty grid, which launches nothing."""
-        return functools.partial(self._functions[0], grid)
+        return partial(self._run, grid)
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -201,8 +140,8 @@ class Kernel:
         """Compiles ahead of time for what the annotations declare; needs no GPU."""
         signature = self.signature(num_warps, **constants)
         chosen = _target(target)
-        assembler = _assembler(chosen, None)
-        return _build(self.renew(), signature, chosen, assembler)
+        version = self.renew()
+        return build(version.digest, version.source, signature, chosen, assembler_for(chosen, None))
 
     def warmup(self, *args: Any, grid: Any = None, target: str | Target | None = None, **kwargs: Any) -> CompiledKernel:
         """Compiles the specialisation for these arguments, without launching.
@@ -224,18 +163,19 @@ class Kernel:
 
     # -- launching
 
-    @functools.cached_property
+    @cached_property
     def _binder(self) -> Binder:
         return Binder(self.__tlxc_source__, self._num_warps, self._do_not_specialize)
 
-    @functools.cached_property
+    @cached_property
     def _functions(self) -> tuple[Callable[..., Any], Callable[..., Given]]:
         return self._binder.generate(self)
 
-    @functools.cached_property
-    def state(self) -> _Version:
-        """The version that launches use."""
-        return self.renew()
+    def _first_run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """Stands for the generated function until it is wanted: decorating a function shall cost nothing."""
+        self.renew()
+        self._run = self._functions[0]
+        return self._run(grid, *args, **kwargs)
 
     def renew(self) -> _Version:
         """The version for the present values of the module constants; the one that launches use from now on."""
@@ -248,7 +188,7 @@ class Kernel:
             if version is None:
                 version = self._versions[digest] = _Version(source, digest)
             version.source, version.checks = source, _checks(source)
-            self.__dict__["state"] = version
+            self.state = version
             return version
 
     def slow(self, grid: Any, key: Key, given: Given, values: tuple[Any, ...]) -> CompiledKernel | None:
@@ -275,7 +215,7 @@ class Kernel:
         """Compiles, loads and remembers what a key stands for."""
         gpu = cuda.device(key[-1])
         stream = torch_stream() or _stream
-        slot_ready = functools.partial(self._check_capture, gpu, stream)
+        slot_ready = partial(self._check_capture, gpu, stream)
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
         if not compiled.is_loaded(gpu):
             slot_ready()
@@ -305,13 +245,13 @@ class Kernel:
 
         `gpu` is where it shall run, None to compile only; `before` is called before anything is compiled.
         """
-        assembler = _assembler(target, gpu)
+        assembler = assembler_for(target, gpu)
         slot = version.slots.setdefault((target.name, assembler, *bound.identity), _Slot())
         if slot.compiled is None:
             with slot.lock:
                 if slot.compiled is None:
                     before()
-                    compiled = _build(version, bound.signature, target, assembler)
+                    compiled = build(version.digest, version.source, bound.signature, target, assembler)
                     self._variants.append(self._variant(bound.signature, target, compiled))
                     slot.compiled = compiled
         return slot.compiled
@@ -353,33 +293,3 @@ def describe_signature(signature: Signature) -> dict[str, str]:
 
 def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {old.get(name)} -> {text}" for name, text in new.items() if old.get(name) != text)
-
-
-def _build(version: _Version, signature: Signature, target: Target, assembler: Assembler | None) -> CompiledKernel:
-    """From the cache on disk, or compiled and stored there."""
-    key = cache_key(version.digest, signature, target, assembler.identity if assembler else "")
-    cache = default_cache()
-    entry = cache.load(key) if key else None
-    if entry is None:
-        entry = _compile(version.source, signature, target, assembler)
-        if key:
-            cache.store(key, entry)
-    return CompiledKernel(entry)
-
-
-def _assembler(target: Target, gpu: cuda.Device | None) -> Assembler | None:
-    """The one whose code the GPU's driver can load; any where nothing is to be launched; None for AMD."""
-    if target.vendor != "nvidia":
-        return None
-    from tlxc.codegen.nvptx.assemble import find_ptxas
-
-    return find_ptxas(cuda.cuda_version()[0] if gpu else None)
-
-
-def _compile(source: Source, signature: Signature, target: Target, assembler: Assembler | None) -> Entry:
-    from tlxc.codegen.nvptx.assemble import assembling_with
-    from tlxc.compiler import compile_kernel
-
-    with assembling_with(assembler):
-        made = compile_kernel(source, signature, target)
-    return Entry(made.metadata, made.asm)

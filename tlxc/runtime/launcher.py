@@ -155,7 +155,7 @@ _AXIS = """\
   br i1 %{axis}.given, label %{axis}.read, label %{axis}.end
 {axis}.read:
   %{axis}.object = call ptr inttoptr (i64 {PyTuple_GetItem} to ptr)(ptr %grid.object, i64 {i})
-  %{axis}.int = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLongMask} to ptr)(ptr %{axis}.object)
+  %{axis}.int = call i64 inttoptr (i64 {PyLong_AsLongLong} to ptr)(ptr %{axis}.object)
   %{axis}.less = sub i64 %{axis}.int, 1
   %{axis}.right = icmp ult i64 %{axis}.less, {most}
   br i1 %{axis}.right, label %{axis}.end, label %unclear
@@ -171,7 +171,7 @@ _CONFIG = (
     (32, "i64", "%stream.handle"), (40, "ptr", "null"), (48, "i32", "0"),
 )  # fmt: skip
 _PYTHON = (
-    "PyBytes_AsString", "PyErr_BadArgument", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble",
+    "PyBytes_AsString", "PyErr_BadArgument", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble", "PyLong_AsLongLong",
     "PyLong_AsUnsignedLongLongMask", "PyLong_FromLongLong", "PyTuple_GetItem", "PyTuple_Size",
 )  # fmt: skip
 _DRIVER = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernelEx")

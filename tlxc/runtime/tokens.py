@@ -65,6 +65,21 @@ def integer_token(value: int) -> Any:
     return wide_token(value)
 
 
+class IntegerTokens(dict[int, Any]):
+    """`integer_token`, or with `plain` that of a parameter that is not specialised, of Python ints, remembered."""
+
+    def __init__(self, plain: bool) -> None:
+        super().__init__()
+        self._plain = plain
+
+    def __missing__(self, value: int) -> Any:
+        if len(self) >= 4096:  # values that change at every launch must not fill the memory
+            self.clear()
+        token = _plain_token(value) if self._plain else integer_token(value)
+        self[value] = token
+        return token
+
+
 def wide_token(value: int) -> Any:
     """The token of an integer outside of 32 bits."""
     for dtype in (ir.int64, ir.uint64):
@@ -74,8 +89,10 @@ def wide_token(value: int) -> Any:
     return REFUSED
 
 
-def wide_plain_token(value: int) -> Any:
-    """The same for a parameter that is not specialised."""
+def _plain_token(value: int) -> Any:
+    low, high = ir.int32.limits
+    if low <= value <= high:
+        return INT32
     token = wide_token(value)
     return token if token is REFUSED else number_token(token.dtype)
 

@@ -13,7 +13,7 @@ from functools import cache
 from tlxc.codegen.simt import buffer
 from tlxc.codegen.simt.buffer import buffer_type, shared_addresses, shared_runs
 from tlxc.codegen.simt.lowering import Lowering, layout_of
-from tlxc.codegen.simt.memory import pack, unpack
+from tlxc.codegen.simt.words import pack
 from tlxc.ir.core import Op
 from tlxc.ir.layout import Layout, intern
 from tlxc.ir.memory import Memory, matrix_access
@@ -80,17 +80,15 @@ def local_load(low: Lowering, op: Op) -> None:
     if p is None:
         buffer.local_load(low, op)
         return
-    w, element = low.w, element_of(op.result.type)
+    w = low.w
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{p.count}.{'trans.' if p.transposed else ''}b16.p3"
     struct = "i32" if p.count == 1 else f"{{ {', '.join(['i32'] * p.count)} }}"
-    out = [""] * layout.registers
+    runs = []
     for address, pairs in zip(shared_addresses(low, op.inputs[0], p.rows, p.firsts), p.words):
         value = w.call(struct, name, [("ptr addrspace(3)", address)], _CONVERGENT)
         for i, regs in enumerate(pairs):
-            word = value if p.count == 1 else w.assign(f"extractvalue {struct} {value}, {i}")
-            for r, x in zip(regs, unpack(low, [word], element, 2)):
-                out[r] = x
-    low.set(op.result, out)
+            runs.append((regs, [value if p.count == 1 else w.assign(f"extractvalue {struct} {value}, {i}")]))
+    low.set_words(op.result, runs)
 
 
 def local_store(low: Lowering, op: Op) -> None:
@@ -103,6 +101,6 @@ def local_store(low: Lowering, op: Op) -> None:
     names, element = low.get(op.inputs[1]), element_of(op.inputs[1].type)
     name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{p.count}.{'trans.' if p.transposed else ''}b16.p3"
     for address, pairs in zip(shared_addresses(low, op.inputs[0], p.rows, p.firsts), p.words):
-        words = [pack(low, [names[r] for r in regs], element)[0] for regs in pairs]
+        words = [pack(low.w, [names[r] for r in regs], element)[0] for regs in pairs]
         args = [("ptr addrspace(3)", address)] + [("i32", x) for x in words]
         low.w.call("void", name, args, _CONVERGENT)

@@ -16,7 +16,7 @@ from tlxc.ir.memory import Memory, vector_bits
 from tlxc.ir.types import Buffer, DType, element_of
 
 from .lowering import Lowering, layout_of, lowers, register_of
-from .memory import pack, unpack, word_shape
+from .words import pack, word_shape
 
 
 def buffer_type(v: Value) -> tuple[Buffer, Memory]:
@@ -120,7 +120,7 @@ def local_store(low: Lowering, op: Op) -> None:
         low.w.branch(owner, then, done)
         low.w.start(then)
     for group, address in zip(groups, addresses):
-        _store_words(low, address, pack(low, [names[r] for r in group], d), len(group), d.bytes)
+        _store_words(low, address, pack(low.w, [names[r] for r in group], d), len(group), d.bytes)
     if done is not None:
         low.w.jump(done)
         low.w.start(done)
@@ -144,12 +144,8 @@ def local_load(low: Lowering, op: Op) -> None:
     _, mem = buffer_type(buf)
     groups = shared_runs(layout, mem, d.bytes)
     addresses = shared_addresses(low, buf, layout, tuple(g[0] for g in groups))
-    out = [""] * layout.registers
-    for group, address in zip(groups, addresses):
-        words = _load_words(low, address, len(group), d.bytes)
-        for r, x in zip(group, unpack(low, words, d, len(group))):
-            out[r] = x
-    low.set(op.result, out)
+    words = [(group, _load_words(low, a, len(group), d.bytes)) for group, a in zip(groups, addresses)]
+    low.set_words(op.result, words)
 
 
 def _load_words(low: Lowering, address: str, count: int, size: int) -> list[str]:

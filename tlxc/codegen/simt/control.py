@@ -6,7 +6,7 @@ from tlxc.ir.core import Op, Region, Value
 from tlxc.ir.types import DType, element_of
 
 from .lowering import Lowering, lowers
-from .memory import pack, unpack
+from .words import pack
 
 
 class _Slot:
@@ -23,12 +23,15 @@ class _Slot:
         n = self.per_word
         if n == 1:
             return names
-        return [pack(self.low, names[i : i + n], self.element)[0] for i in range(0, len(names), n)]
+        return [pack(self.low.w, names[i : i + n], self.element)[0] for i in range(0, len(names), n)]
 
-    def unpack(self, words: list[str]) -> list[str]:
-        if self.per_word == 1:
-            return words
-        return [x for word in words for x in unpack(self.low, [word], self.element, self.per_word)]
+    def bind(self, v: Value, words: list[str]) -> None:
+        """Gives a value of this kind its words."""
+        n = self.per_word
+        if n == 1:
+            self.low.set(v, words)
+        else:
+            self.low.set_words(v, [(range(n * i, n * i + n), [word]) for i, word in enumerate(words)])
 
 
 class _Phis:
@@ -52,9 +55,10 @@ class _Phis:
             out.append(words)
         return out
 
-    def values(self, words: list[list[str]]) -> list[list[str]]:
-        """The carried values, from the words of their phis."""
-        return [slot.unpack(x) for slot, x in zip(self.slots, words)]
+    def bind(self, values: list[Value], words: list[list[str]]) -> None:
+        """Gives values that stand for the carried ones the words of the phis."""
+        for slot, v, x in zip(self.slots, values, words):
+            slot.bind(v, x)
 
     def close(self, values: list[list[str]]) -> None:
         """Ends the body: packs what it yields and fills in the phis.  The caller jumps back."""
@@ -62,11 +66,6 @@ class _Phis:
         latch = self.low.w.block
         for (line, name, t, init), back in zip(self.pending, flat, strict=True):
             self.low.w.lines[line] = f"  {name} = phi {t} [ {init}, %{self.entry} ], [ {back}, %{latch} ]"
-
-
-def _bind(low: Lowering, values: list[Value], names: list[list[str]]) -> None:
-    for v, n in zip(values, names):
-        low.set(v, n)
 
 
 def _yielded(low: Lowering, region: Region) -> list[list[str]]:
@@ -107,10 +106,11 @@ def for_loop(low: Lowering, op: Op) -> None:
     w.start(header)
     count_line, count = len(w.lines), w.assign("")
     index_line, index = len(w.lines), w.assign("")
-    slots = carried.values(carried.open())
+    words = carried.open()
     w.branch(w.assign(f"icmp ult {t} {count}, {trips}"), inside, done)
     w.start(inside)
-    _bind(low, body.args, [[index], *slots])
+    low.set(body.args[0], [index])
+    carried.bind(body.args[1:], words)
     _body(low, body)
     next_count, next_index = w.assign(f"add {t} {count}, 1"), w.assign(f"add {t} {index}, {step}")
     carried.close(_yielded(low, body))
@@ -119,7 +119,7 @@ def for_loop(low: Lowering, op: Op) -> None:
     w.lines[count_line] = f"  {count} = phi {t} [ 0, %{entry} ], [ {next_count}, %{latch} ]"
     w.lines[index_line] = f"  {index} = phi {t} [ {lo}, %{entry} ], [ {next_index}, %{latch} ]"
     w.start(done)
-    _bind(low, op.results, slots)
+    carried.bind(op.results, words)
 
 
 @lowers("while")
@@ -129,9 +129,9 @@ def while_loop(low: Lowering, op: Op) -> None:
     carried = _Phis(low, op.inputs, cond.args)
     w.jump(header)
     w.start(header)
-    slots = carried.values(carried.open())
-    _bind(low, cond.args, slots)
-    _bind(low, body.args, slots)
+    words = carried.open()
+    carried.bind(cond.args, words)
+    carried.bind(body.args, words)
     _body(low, cond)
     w.branch(low.scalar(cond.terminator.inputs[0]), inside, done)
     w.start(inside)
@@ -139,7 +139,7 @@ def while_loop(low: Lowering, op: Op) -> None:
     carried.close(_yielded(low, body))
     w.jump(header)
     w.start(done)
-    _bind(low, op.results, slots)
+    carried.bind(op.results, words)
 
 
 @lowers("if")
@@ -155,8 +155,5 @@ def if_else(low: Lowering, op: Op) -> None:
         w.jump(join)
     w.start(join)
     (a, block_a), (b, block_b) = arms
-    merged = [
-        [w.assign(f"phi {slot.type} [ {x}, %{block_a} ], [ {y}, %{block_b} ]") for x, y in zip(xs, ys)]
-        for slot, xs, ys in zip(slots, a, b)
-    ]
-    _bind(low, op.results, [slot.unpack(words) for slot, words in zip(slots, merged)])
+    for slot, v, xs, ys in zip(slots, op.results, a, b):
+        slot.bind(v, [w.assign(f"phi {slot.type} [ {x}, %{block_a} ], [ {y}, %{block_b} ]") for x, y in zip(xs, ys)])

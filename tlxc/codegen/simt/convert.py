@@ -18,12 +18,13 @@ from tlxc.ir.layout import Layout
 from tlxc.ir.types import Element, element_of
 
 from .lowering import Lowering, layout_of, lowers
+from .words import from_word, to_word
 
 
 def shuffle_words(low: Lowering, x: str, element: Element, shuffle: Callable[[str], str]) -> str:
     """Applies an i32 shuffle to a value of any width."""
     w = low.w
-    word, bits = low.to_word(x, element)
+    word, bits = to_word(w, x, element)
     if bits == 64:
         halves = []
         for shift in (0, 32):
@@ -31,10 +32,10 @@ def shuffle_words(low: Lowering, x: str, element: Element, shuffle: Callable[[st
             part = shuffle(w.assign(f"trunc i64 {part} to i32"))
             halves.append(w.assign(f"zext i32 {part} to i64"))
         upper = w.assign(f"shl i64 {halves[1]}, 32")
-        return low.from_word(w.assign(f"or i64 {halves[0]}, {upper}"), element)
+        return from_word(w, w.assign(f"or i64 {halves[0]}, {upper}"), element)
     wide = w.assign(f"zext i{bits} {word} to i32") if bits < 32 else word
     moved = shuffle(wide)
-    return low.from_word(w.assign(f"trunc i32 {moved} to i{bits}") if bits < 32 else moved, element)
+    return from_word(w, w.assign(f"trunc i32 {moved} to i{bits}") if bits < 32 else moved, element)
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,19 @@ their functions in `LOWER`; a vendor adds those ops that only it has (dot) throu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from tlxc.codegen.llvm_text import Writer, llvm_type
 from tlxc.errors import InternalError
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.layout import Layout, components, disjoint
-from tlxc.ir.types import Element, Tensor, element_of
+from tlxc.ir.types import Tensor, element_of
 from tlxc.passes.axis import AxisInfo, analyse
 from tlxc.targets import Target
 
 from .emitter import Emitter
+from .words import unpack
 
 Lower = Callable[["Lowering", Op], None]
 LOWER: dict[str, Lower] = {}
@@ -46,6 +47,17 @@ def register_of(layout: Layout) -> dict[tuple[int, ...], int]:
     return {layout.apply(r): r for r in range(layout.registers)}
 
 
+@cache
+def equal_registers(layout: Layout, constancy: tuple[int, ...]) -> tuple[int, ...]:
+    """Per register, the first one in its run: values are equal over aligned runs of `constancy` along each dimension.
+    Registers of a thread differ by XOR constants, so being in one run at lane 0 means being in one everywhere."""
+    if all(c == 1 for c in constancy):
+        return tuple(range(layout.registers))
+    seen: dict[tuple[int, ...], int] = {}
+    runs = (tuple(x // c for x, c in zip(layout.apply(r), constancy)) for r in range(layout.registers))
+    return tuple(seen.setdefault(run, r) for r, run in enumerate(runs))
+
+
 class Lowering:
     """One kernel being lowered."""
 
@@ -54,6 +66,8 @@ class Lowering:
         self.w: Writer = emitter.w
         self.vendor_ops = vendor_ops
         self.values: dict[Value, list[str]] = {}
+        self.packed: dict[Value, Sequence[tuple[Sequence[int], list[str]]]] = {}
+        self.unpacked_in: dict[Value, str] = {}
         self.info: AxisInfo = analyse(module)
         self.coordinates: dict[tuple[Layout, int], str] = {}
         tid = emitter.thread_id()
@@ -65,20 +79,41 @@ class Lowering:
 
     # -- values
     def get(self, v: Value) -> list[str]:
-        return self.values[v]
+        """Names of the registers.  Words of small elements are unpacked where they are used: across blocks, each one
+        would take a register of its own."""
+        packed = self.packed.get(v)
+        if packed is None or self.unpacked_in.get(v) == self.w.block:
+            return self.values[v]
+        names = [""] * self.registers(v)
+        for registers, words in packed:
+            for r, x in zip(registers, unpack(self.w, words, element_of(v.type), len(registers))):
+                names[r] = x
+        self.unpacked_in[v] = self.w.block
+        self.values[v] = names
+        return names
 
     def scalar(self, v: Value) -> str:
-        (name,) = self.values[v]
+        (name,) = self.get(v)
         return name
 
     def set(self, v: Value, names: list[str]) -> None:
         self.values[v] = names
+
+    def set_words(self, v: Value, runs: Sequence[tuple[Sequence[int], list[str]]]) -> None:
+        """A value as the words of its accesses: (registers in memory order, words)."""
+        self.packed[v] = runs
 
     def registers(self, v: Value) -> int:
         return layout_of(v).registers if isinstance(v.type, Tensor) else 1
 
     def llvm(self, v: Value) -> str:
         return llvm_type(element_of(v.type))
+
+    def representatives(self, v: Value) -> tuple[int, ...]:
+        """Per register, the first one that holds the same value in every thread, as far as axis analysis knows."""
+        if not isinstance(v.type, Tensor):
+            return (0,)
+        return equal_registers(layout_of(v), tuple(self.info.constancy(v, d) for d in range(len(v.type.shape))))
 
     # -- thread-dependent parts
     def thread_linear(self, lane_bases: tuple[int, ...], warp_bases: tuple[int, ...]) -> str:
@@ -113,28 +148,6 @@ class Lowering:
         if a is None or b is None:
             return b if a is None else a
         return self.w.assign(f"and i1 {a}, {b}")
-
-    # -- words
-    def to_word(self, name: str, element: Element) -> tuple[str, int]:
-        """An element as an integer of its memory width."""
-        kind = llvm_type(element)
-        if kind.startswith("ptr"):
-            return self.w.assign(f"ptrtoint {kind} {name} to i64"), 64
-        if kind == "i1":
-            return self.w.assign(f"zext i1 {name} to i8"), 8
-        if kind.startswith("i"):
-            return name, element.bits
-        return self.w.assign(f"bitcast {kind} {name} to i{element.bits}"), element.bits
-
-    def from_word(self, word: str, element: Element) -> str:
-        kind = llvm_type(element)
-        if kind.startswith("ptr"):
-            return self.w.assign(f"inttoptr i64 {word} to {kind}")
-        if kind == "i1":
-            return self.w.assign(f"icmp ne i8 {word}, 0")
-        if kind.startswith("i"):
-            return word
-        return self.w.assign(f"bitcast i{element.bits} {word} to {kind}")
 
     # -- running
     def region(self, region: Region) -> None:

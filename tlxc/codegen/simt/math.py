@@ -46,7 +46,13 @@ def _dtype(op: Op) -> DType:
 
 
 def _each(low: Lowering, op: Op, fn: Callable[..., str]) -> None:
-    low.set(op.result, [fn(*names) for names in zip(*(low.get(v) for v in op.inputs))])
+    """Applies `fn` to the operands of every register; registers known to hold equal values share one result."""
+    operands = [low.get(v) for v in op.inputs]
+    first = low.representatives(op.result)
+    out: list[str] = []
+    for r, names in enumerate(zip(*operands)):
+        out.append(fn(*names) if first[r] == r else out[first[r]])
+    low.set(op.result, out)
 
 
 @lowers(*_INSTRUCTIONS)

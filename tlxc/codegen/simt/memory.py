@@ -10,10 +10,11 @@ from functools import cache
 
 from tlxc.ir.core import Op, Value
 from tlxc.ir.layout import Layout, components
-from tlxc.ir.types import Element, Pointer, Tensor, element_of
+from tlxc.ir.types import Pointer, Tensor, element_of
 
 from .emitter import Access
 from .lowering import Lowering, layout_of, lowers, register_of
+from .words import pack, word_shape
 
 MAX_BYTES = 16  # of one access of one thread
 
@@ -55,48 +56,6 @@ def access_runs(low: Lowering, pointer: Value, mask: Value | None, layout: Layou
     return runs(layout, dim, limit)
 
 
-# ------------------------------------------------------------------------------------------------ words
-def word_shape(count: int, size: int) -> tuple[int, int]:
-    """(bits of a word, words) of an access of `count` elements of `size` bytes."""
-    total = count * size
-    if size == 8:
-        return 64, count
-    return (8 * total, 1) if total <= 4 else (32, total // 4)
-
-
-def pack(low: Lowering, names: list[str], element: Element) -> list[str]:
-    """Elements to the words of one access."""
-    w, size = low.w, element.bytes
-    bits, count = word_shape(len(names), size)
-    words = [low.to_word(n, element)[0] for n in names]
-    per = bits // (8 * size)
-    if per == 1:
-        return words
-    out = []
-    for i in range(count):
-        vector, t = "poison", f"<{per} x i{8 * size}>"
-        for j, x in enumerate(words[i * per : (i + 1) * per]):
-            vector = w.assign(f"insertelement {t} {vector}, i{8 * size} {x}, i32 {j}")
-        out.append(w.assign(f"bitcast {t} {vector} to i{bits}"))
-    return out
-
-
-def unpack(low: Lowering, words: list[str], element: Element, count: int) -> list[str]:
-    """Words of one access to `count` elements."""
-    w, size = low.w, element.bytes
-    bits, _ = word_shape(count, size)
-    per = bits // (8 * size)
-    if per == 1:
-        return [low.from_word(x, element) for x in words]
-    out = []
-    for x in words:
-        t = f"<{per} x i{8 * size}>"
-        vector = w.assign(f"bitcast i{bits} {x} to {t}")
-        for j in range(per):
-            out.append(low.from_word(w.assign(f"extractelement {t} {vector}, i32 {j}"), element))
-    return out
-
-
 # ------------------------------------------------------------------------------------------------ ops
 @lowers("addptr")
 def addptr(low: Lowering, op: Op) -> None:
@@ -128,15 +87,13 @@ def load(low: Lowering, op: Op) -> None:
     addresses = low.get(pointer)
     masks = low.get(mask) if mask is not None else None
     others = low.get(other) if other is not None else None
-    out = [""] * len(addresses)
+    words = []
     for group in groups:
         first = group[0]
         access = _access(low, op, addresses[first], masks[first] if masks else None, len(group), element.bytes)
-        fill = pack(low, [others[r] for r in group], element) if others else None
-        words = low.emitter.load_global(access, fill)
-        for r, x in zip(group, unpack(low, words, element, len(group))):
-            out[r] = x
-    low.set(op.result, out)
+        fill = pack(low.w, [others[r] for r in group], element) if others else None
+        words.append((group, low.emitter.load_global(access, fill)))
+    low.set_words(op.result, words)
 
 
 @lowers("store")
@@ -152,7 +109,7 @@ def store(low: Lowering, op: Op) -> None:
         first = group[0]
         predicate = low.both(owner, masks[first] if masks else None)
         access = _access(low, op, addresses[first], predicate, len(group), element.bytes)
-        low.emitter.store_global(access, pack(low, [values[r] for r in group], element))
+        low.emitter.store_global(access, pack(low.w, [values[r] for r in group], element))
 
 
 @lowers("atomic_rmw")

@@ -1,0 +1,109 @@
+"""Artifacts: one specialisation compiled for one target, from the cache or the compiler, and loaded on devices."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tlxc.frontend.signature import Signature
+from tlxc.frontend.source import Source
+from tlxc.runtime import cuda
+from tlxc.runtime.cache import Blob, Entry, default_cache
+from tlxc.runtime.cache import key as cache_key
+from tlxc.targets import Target
+
+if TYPE_CHECKING:
+    from tlxc.codegen.nvptx.assemble import Assembler
+
+
+class CompiledKernel:
+    """One specialisation for one target.
+
+    `asm`: text or bytes by stage ("tlxir", "llvm", "ptx", "cubin", ...).  `metadata`: launch facts and the assembler's
+    report, JSON-able.
+    """
+
+    def __init__(self, entry: Entry) -> None:
+        self.asm: dict[str, Blob] = entry.asm
+        self.metadata: dict[str, Any] = entry.metadata
+        self._lock = threading.Lock()
+        self._loaded: dict[int, cuda.Function] = {}
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata["name"])
+
+    @property
+    def target(self) -> str:
+        return str(self.metadata["target"])
+
+    @property
+    def num_warps(self) -> int:
+        return int(self.metadata["num_warps"])
+
+    @property
+    def shared(self) -> int:
+        """Dynamic shared memory of a CTA in bytes."""
+        return int(self.metadata["shared"])
+
+    @property
+    def registers(self) -> int | None:
+        """Registers of a thread."""
+        return self.metadata.get("registers")
+
+    @property
+    def spill_bytes(self) -> int | None:
+        """Bytes that a thread stores and loads because registers ran out."""
+        return self.metadata.get("spill_bytes")
+
+    @property
+    def notes(self) -> list[str]:
+        """Performance remarks of the assembler."""
+        return list(self.metadata.get("notes", ()))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} for {self.target}: {self.registers} registers, {self.shared} bytes shared>"
+
+    def is_loaded(self, gpu: cuda.Device) -> bool:
+        return gpu.context in self._loaded
+
+    def load(self, gpu: cuda.Device) -> cuda.Function:
+        """The kernel on a device; loaded at the first call and kept."""
+        with self._lock:
+            if gpu.context not in self._loaded:
+                cubin = self.asm["cubin"]
+                assert isinstance(cubin, bytes)
+                self._loaded[gpu.context] = cuda.load(cubin, self.name, gpu, self.shared)
+            return self._loaded[gpu.context]
+
+
+def build(
+    digest: str, source: Source, signature: Signature, target: Target, assembler: Assembler | None
+) -> CompiledKernel:
+    """From the cache on disk, or compiled and stored there.  `digest` is that of the source as it is now."""
+    key = cache_key(digest, signature, target, assembler.identity if assembler else "")
+    cache = default_cache()
+    entry = cache.load(key) if key else None
+    if entry is None:
+        entry = _compile(source, signature, target, assembler)
+        if key:
+            cache.store(key, entry)
+    return CompiledKernel(entry)
+
+
+def assembler_for(target: Target, gpu: cuda.Device | None) -> Assembler | None:
+    """The one whose code the GPU's driver can load; any where nothing is to be launched; None for AMD."""
+    if target.vendor != "nvidia":
+        return None
+    from tlxc.codegen.nvptx.assemble import find_ptxas
+
+    return find_ptxas(cuda.cuda_version()[0] if gpu else None)
+
+
+def _compile(source: Source, signature: Signature, target: Target, assembler: Assembler | None) -> Entry:
+    from tlxc.codegen.nvptx.assemble import assembling_with
+    from tlxc.compiler import compile_kernel
+
+    with assembling_with(assembler):
+        made = compile_kernel(source, signature, target)
+    return Entry(made.metadata, made.asm)
