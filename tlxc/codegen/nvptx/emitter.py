@@ -100,7 +100,8 @@ class NvptxEmitter(Emitter):
 
     def _modifiers(self, access: Access) -> str:
         vector = f".v{access.count}" if access.count > 1 else ""
-        return f"{access.cache}{_EVICTION[access.eviction]}{vector}.b{access.word}"
+        hint = _EVICTION[access.eviction] or access.cache  # PTX takes one of the two; both are hints only
+        return f"{hint}{vector}.b{access.word}"
 
     def _asm_word(self, word: str, bits: int) -> str:
         """8-bit words travel through 16-bit registers."""
