@@ -69,12 +69,14 @@ def test_bools_travel_as_bytes() -> None:
     assert isinstance(alloc.result.type, Buffer) and alloc.result.type.nbytes == 64 * 64
 
 
-def test_addresses_are_refused() -> None:
+def test_addresses_go_through_shared_memory_too() -> None:
     k = Tiles()
     pointer = Value(Tensor((64, 64), Pointer(float32), ROWS))
     k.b.emit("convert_layout", pointer, type=Tensor((64, 64), Pointer(float32), COLUMNS))
-    with pytest.raises(InternalError, match="addresses do not go through shared memory"):
-        stage_shared(k.module, SM90)
+    stage_shared(k.module, SM90)
+    alloc, _, load = k.module.body.ops
+    assert alloc.result.type.dtype == Pointer(float32) and alloc.result.type.nbytes == 64 * 64 * 8
+    assert load.result.type == Tensor((64, 64), Pointer(float32), COLUMNS)
 
 
 # ------------------------------------------------------------------------------------------------ reductions

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from tlxc.ir.types import DTYPES, DType, bfloat16, float16, float32, int8, int32
 
 from .support import (
     WARPS,
-    Array,
     Case,
     In,
     Launch,
@@ -37,7 +35,7 @@ def accumulate_kernel(x, out, steps, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     pointers = x + offsets
     total = tl.load(pointers)
-    for i in range(steps):
+    for _ in range(steps):
         pointers += BLOCK
         total = total + tl.load(pointers)
     tl.store(out + offsets, total)
@@ -89,7 +87,7 @@ def swap_kernel(x, out, steps, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     a, b = tl.load(x + offsets), tl.load(x + BLOCK + offsets)
     m, n = 1, 2
-    for i in range(steps):
+    for _ in range(steps):
         a, b = b, a + b
         m, n = n, m
     tl.store(out + offsets, a)
@@ -102,7 +100,7 @@ def transpose_loop_kernel(x, out, steps, N: tl.constexpr):
     """A carried tile that is transposed in every trip, which takes conversions and barriers in the loop."""
     place = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
     tile = tl.load(x + place)
-    for i in range(steps):
+    for _ in range(steps):
         tile = tl.trans(tile) * 2 + tl.load(x + place)
     tl.store(out + place, tile)
 
@@ -240,7 +238,11 @@ def _accumulate_case(dtype: DType, steps: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = small_integers(rng, dtype, (steps + 1) * BLOCK).reshape(-1, BLOCK)
         expect = plain(x).sum(0).astype(np.float64 if dtype.is_float else storage(dtype))
-        return Launch((1,), {"x": In(x), "out": Out(BLOCK, dtype), "steps": steps, "BLOCK": BLOCK}, {"out": exact(expect, signed_zero=False)})
+        return Launch(
+            (1,),
+            {"x": In(x), "out": Out(BLOCK, dtype), "steps": steps, "BLOCK": BLOCK},
+            {"out": exact(expect, signed_zero=False)},
+        )
 
     return Case(f"accumulate-{dtype}-{steps}-w{warps}", accumulate_kernel, make, warps, cells("for yield", "-"))
 
@@ -248,7 +250,9 @@ def _accumulate_case(dtype: DType, steps: int, warps: int) -> Case:
 def _last_case(dtype: DType, steps: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = values(rng, dtype, max(1, steps) * BLOCK).reshape(-1, BLOCK)
-        return Launch((1,), {"x": In(x), "out": Out(BLOCK, dtype), "steps": steps, "BLOCK": BLOCK}, {"out": exact(plain(x[-1]))})
+        return Launch(
+            (1,), {"x": In(x), "out": Out(BLOCK, dtype), "steps": steps, "BLOCK": BLOCK}, {"out": exact(plain(x[-1]))}
+        )
 
     return Case(f"last-{dtype}-{steps}-w{warps}", last_kernel, make, warps)
 
@@ -258,7 +262,11 @@ def _bounds_case(start: int, stop: int, step: int, dtype: DType = int32) -> Case
         trips = range(start, stop, step)
         total = (sum(trips) + 2**31) % 2**32 - 2**31
         expect = np.array([len(trips), total, trips[-1] if trips else -77], np.dtype(dtype.name))
-        return Launch((1,), {"out": Out(3, dtype), "start": start, "stop": stop, "STEP": step, "BLOCK": BLOCK}, {"out": exact(expect)})
+        return Launch(
+            (1,),
+            {"out": Out(3, dtype), "start": start, "stop": stop, "STEP": step, "BLOCK": BLOCK},
+            {"out": exact(expect)},
+        )
 
     return Case(f"range-{start}-{stop}-{step}", bounds_kernel, make, 1)
 
@@ -268,7 +276,11 @@ def _nested_case(rows: int, warps: int) -> Case:
         x = small_integers(rng, float32, max(rows, 1) * BLOCK).reshape(-1, BLOCK)
         v, count = x.astype(np.float64), rows * (rows - 1) // 2
         expect = sum(((i + 1) * v[:i].sum(0) for i in range(rows)), np.zeros(BLOCK)) + count
-        return Launch((1,), {"x": In(x), "out": Out(BLOCK, float32), "rows": rows, "BLOCK": BLOCK}, {"out": exact(expect, signed_zero=False)})
+        return Launch(
+            (1,),
+            {"x": In(x), "out": Out(BLOCK, float32), "rows": rows, "BLOCK": BLOCK},
+            {"out": exact(expect, signed_zero=False)},
+        )
 
     return Case(f"nested-{rows}-w{warps}", nested_kernel, make, warps)
 
@@ -280,7 +292,11 @@ def _swap_case(dtype: DType, steps: int, warps: int) -> Case:
         for _ in range(steps):
             a, b = b, a + b
         marks = np.full(BLOCK, 12 if steps % 2 == 0 else 21, a.dtype)
-        return Launch((1,), {"x": In(x), "out": Out((3, BLOCK), dtype), "steps": steps, "BLOCK": BLOCK}, {"out": exact(np.stack([a, b, marks]), signed_zero=False)})
+        return Launch(
+            (1,),
+            {"x": In(x), "out": Out((3, BLOCK), dtype), "steps": steps, "BLOCK": BLOCK},
+            {"out": exact(np.stack([a, b, marks]), signed_zero=False)},
+        )
 
     return Case(f"swap-{dtype}-{steps}-w{warps}", swap_kernel, make, warps)
 
@@ -291,7 +307,11 @@ def _transpose_loop_case(dtype: DType, steps: int, warps: int) -> Case:
         tile = plain(x)
         for _ in range(steps):
             tile = tile.T * 2 + plain(x)
-        return Launch((1,), {"x": In(x), "out": Out((32, 32), dtype), "steps": steps, "N": 32}, {"out": exact(tile, signed_zero=False)})
+        return Launch(
+            (1,),
+            {"x": In(x), "out": Out((32, 32), dtype), "steps": steps, "N": 32},
+            {"out": exact(tile, signed_zero=False)},
+        )
 
     return Case(f"transpose-loop-{dtype}-{steps}-w{warps}", transpose_loop_kernel, make, warps)
 
@@ -307,7 +327,9 @@ def _collatz_case(warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = np.array([1, 7, 9, 27, 64], np.int32) if big else np.array([1, 6, 11], np.int32)
         expect = np.repeat(np.array([[_collatz(int(n), 15)] for n in x]), 32, 1)
-        return Launch((len(x),), {"x": In(x), "out": Out(expect.shape, int32), "limit": 15, "BLOCK": 32}, {"out": exact(expect)})
+        return Launch(
+            (len(x),), {"x": In(x), "out": Out(expect.shape, int32), "limit": 15, "BLOCK": 32}, {"out": exact(expect)}
+        )
 
     return Case(f"collatz-w{warps}", collatz_kernel, make, warps, cells("while if yield", "-"))
 
@@ -318,7 +340,9 @@ def _until_case(dtype: DType, warps: int) -> Case:
         trips = np.maximum(x.max(1, keepdims=True) - 3, 0)
         expect = np.where(x > 0, np.maximum(x - trips, 0), x) * 100 + trips
         args = {"x": In(to_storage(x, dtype)), "out": Out(x.shape, dtype), "BLOCK": BLOCK}
-        return Launch((3,), args, {"out": exact(expect.astype(np.float64) if dtype.is_float else expect, signed_zero=False)})
+        return Launch(
+            (3,), args, {"out": exact(expect.astype(np.float64) if dtype.is_float else expect, signed_zero=False)}
+        )
 
     return Case(f"until-{dtype}-w{warps}", until_kernel, make, warps)
 
@@ -335,7 +359,11 @@ def _branches_case(mode: int, warps: int) -> Case:
             v = np.stack([v[0] * 0, -v[1]])
         else:
             v = -v
-        return Launch((2,), {"x": In(x), "out": Out(x.shape, float32), "mode": mode, "BLOCK": BLOCK}, {"out": exact(v, signed_zero=False)})
+        return Launch(
+            (2,),
+            {"x": In(x), "out": Out(x.shape, float32), "mode": mode, "BLOCK": BLOCK},
+            {"out": exact(v, signed_zero=False)},
+        )
 
     listed = cells("if yield", "-") if mode != 1 else frozenset()  # an argument of 1 is a constant
     return Case(f"branches-{mode}-w{warps}", branches_kernel, make, warps, listed)
@@ -371,7 +399,9 @@ def _expression_case(a: int, b: int, warps: int) -> Case:
         tile = x if max(a, b) > 5 else np.zeros_like(x)
         flag = (a < b < 10) and not (a == 3 or b == 4)
         expect = tile + (100 if flag else 200) + min(a, b) * 1000 + max(a, b, 3) * 10000
-        return Launch((1,), {"x": In(x), "out": Out(BLOCK, int32), "a": a, "b": b, "BLOCK": BLOCK}, {"out": exact(expect)})
+        return Launch(
+            (1,), {"x": In(x), "out": Out(BLOCK, int32), "a": a, "b": b, "BLOCK": BLOCK}, {"out": exact(expect)}
+        )
 
     return Case(f"expressions-{a}-{b}-w{warps}", expression_kernel, make, warps)
 
@@ -391,7 +421,11 @@ def _unrolled_case(coefficients: tuple[float, ...], warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = small_integers(rng, float32, len(coefficients) * BLOCK).reshape(-1, BLOCK)
         expect = (x.astype(np.float64) * np.array(coefficients)[:, None]).sum(0)
-        return Launch((1,), {"x": In(x), "out": Out(BLOCK, float32), "COEFFICIENTS": coefficients, "BLOCK": BLOCK}, {"out": exact(expect, signed_zero=False)})
+        return Launch(
+            (1,),
+            {"x": In(x), "out": Out(BLOCK, float32), "COEFFICIENTS": coefficients, "BLOCK": BLOCK},
+            {"out": exact(expect, signed_zero=False)},
+        )
 
     return Case(f"unrolled-{len(coefficients)}-w{warps}", unrolled_kernel, make, warps)
 
@@ -403,7 +437,9 @@ def _found_case(place: int, warps: int) -> Case:
             x[place:, 17] = 95
         expect = np.concatenate([[1000 + place if place >= 0 else -1], x[place]])
         written = np.arange(BLOCK + 1) < (BLOCK + 1 if place >= 0 else 1)
-        return Launch((1,), {"x": In(x), "out": Out(BLOCK + 1, int32), "n": 4, "BLOCK": BLOCK}, {"out": exact(expect, written)})
+        return Launch(
+            (1,), {"x": In(x), "out": Out(BLOCK + 1, int32), "n": 4, "BLOCK": BLOCK}, {"out": exact(expect, written)}
+        )
 
     return Case(f"found-{place}-w{warps}", found_kernel, make, warps)
 

@@ -422,7 +422,7 @@ def _float_literal_case(dtype: DType) -> Case:
     return Case(f"float-literals-{dtype}", unary_kernel, make, 4)
 
 
-# ------------------------------------------------------------------------------------------- three operands, conversions
+# ------------------------------------------------------------------------------------------ three operands, conversions
 def _where_case(dtype: DType, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         n = BIG_N if big else SMALL_N
@@ -452,8 +452,8 @@ def _multiply_add_case(dtype: DType, warps: int) -> Case:
 _FLOAT_EDGES = (127.5, 128.0, -128.5, -129.0, 255.5, 256.0, 32767.9, -32769.0, 65519.0, 65520.0, 2.0**31 - 128,
                 2.0**31, -(2.0**31), -(2.0**31) - 256, 2.0**32, 2.0**63 - 2.0**40, 2.0**63, -(2.0**63), 2.0**64, 1e30,
                 0.99, -0.99, 1.5, 2.5, 1e-40, 6e-8, 3e-8, 2.0**-25, 1.00390625, 1.01171875, 2049.0, 2051.0)  # fmt: skip
-_INTEGER_EDGES = (255, 256, 257, 259, -257, -259, 2047, 2049, 2051, 33000, -33000, 65504, 65519, 65520, 65536, 2**24 - 1,
-                  2**24 + 1, 2**24 + 3, 2**31 - 65, 2**31 - 64, 2**40 + 2**16 + 1, 2**53 + 1, 2**62 + 2**38,
+_INTEGER_EDGES = (255, 256, 257, 259, -257, -259, 2047, 2049, 2051, 33000, -33000, 65504, 65519, 65520, 65536,
+                  2**24 - 1, 2**24 + 1, 2**24 + 3, 2**31 - 65, 2**31 - 64, 2**40 + 2**16 + 1, 2**53 + 1, 2**62 + 2**38,
                   2**62 + 2**38 + 1, 2**63 - 1, 2**64 - 1)  # fmt: skip
 
 
@@ -511,7 +511,7 @@ def _constant_case(dtype: DType, warps: int) -> Case:
     return Case(f"constant-{dtype}-w{warps}", constant_kernel, make, warps, cells("constant", dtype.short))
 
 
-# ------------------------------------------------------------------------------------------------- promotion and scalars
+# ------------------------------------------------------------------------------------------------ promotion and scalars
 # (left, right, dtype of their sum): the table of docs/numerics.md in examples
 _PROMOTED = (
     (int1, int32, int32), (int1, bfloat16, bfloat16), (int8, int32, int32), (int32, uint32, uint32),

@@ -6,7 +6,6 @@ Operands are small integers, so that every sum is exact whatever the order; one 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -146,7 +145,9 @@ def _dot_case(dtype: DType, extents: Extents, warps: int, a_t: bool = False, b_t
         return Launch((1,), args, {"out": exact(_product(x, y), signed_zero=False)})
 
     family = f"dot{'-at' if a_t else ''}{'-bt' if b_t else ''}"
-    return Case(_name(family, dtype, extents, warps), dot_kernel, make, warps, _listed(dtype, extents, warps), amd=False)
+    return Case(
+        _name(family, dtype, extents, warps), dot_kernel, make, warps, _listed(dtype, extents, warps), amd=False
+    )
 
 
 def _strided_case(dtype: DType, extents: Extents, warps: int) -> Case:
@@ -160,7 +161,9 @@ def _strided_case(dtype: DType, extents: Extents, warps: int) -> Case:
     return Case(_name("dot-strided", dtype, extents, warps), strided_dot_kernel, make, warps, _listed(dtype), amd=False)
 
 
-def _matmul_case(dtype: DType, extents: Extents, warps: int, size: Extents, into: DType = float32, real: bool = False) -> Case:
+def _matmul_case(
+    dtype: DType, extents: Extents, warps: int, size: Extents, into: DType = float32, real: bool = False
+) -> Case:
     """`size`: of the matrices; the GPU takes three times as many rows and columns."""
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
@@ -171,7 +174,16 @@ def _matmul_case(dtype: DType, extents: Extents, warps: int, size: Extents, into
             x, y = _matrix(rng, dtype, m, k), _matrix(rng, dtype, k, n)
         # Products are exact; every addition may be rounded, or cut, to 24 bits.
         error = (np.abs(plain(x)) @ np.abs(plain(y))) * (k + 16) * 2.0**-23 if real else 0.0
-        args = {"a": In(x), "b": In(y), "out": Out((m, n), into), "m": m, "n": n, "k": k, **_sizes(extents), "INTO": into}
+        args = {
+            "a": In(x),
+            "b": In(y),
+            "out": Out((m, n), into),
+            "m": m,
+            "n": n,
+            "k": k,
+            **_sizes(extents),
+            "INTO": into,
+        }
         grid = (-(-m // extents[0]), -(-n // extents[1]))
         expect = near(_product(x, y), error) if real else exact(_product(x, y), signed_zero=False)
         return Launch(grid, args, {"out": expect})
@@ -213,7 +225,14 @@ def _reduced_case(dtype: DType, extents: Extents, warps: int) -> Case:
         x, y = _matrix(rng, dtype, m, k), _matrix(rng, dtype, k, n)
         product = _product(x, y)
         best = product.max(1)
-        args = {"a": In(x), "b": In(y), "best": Out(m, float32), "sums": Out(n, float32), "total": Out((), float32), **_sizes(extents)}
+        args = {
+            "a": In(x),
+            "b": In(y),
+            "best": Out(m, float32),
+            "sums": Out(n, float32),
+            "total": Out((), float32),
+            **_sizes(extents),
+        }
         expect = {"best": best, "sums": (product - best[:, None]).sum(0), "total": product.sum()}
         return Launch((1,), args, {name: exact(v, signed_zero=False) for name, v in expect.items()})
 
@@ -229,10 +248,26 @@ def _attention_case(dtype: DType, rows: int, columns: int, width: int, steps: in
         weights = np.exp2(scores - scores.max(1, keepdims=True))
         y = (weights @ plain(v).reshape(-1, width)) / weights.sum(1, keepdims=True)
         bits = 2.0**-11 if dtype is float16 else 2.0**-8  # of the powers, rounded to the operand dtype
-        args = {"q": In(q), "k": In(k), "v": In(v), "out": Out((rows, width), float32), "steps": steps, "M": rows, "N": columns, "D": width}
+        args = {
+            "q": In(q),
+            "k": In(k),
+            "v": In(v),
+            "out": Out((rows, width), float32),
+            "steps": steps,
+            "M": rows,
+            "N": columns,
+            "D": width,
+        }
         return Launch((1,), args, {"out": near(y, 4 * bits)})
 
-    return Case(f"attention-{dtype}-{rows}x{columns}x{width}-{steps}-w{warps}", attention_kernel, make, warps, _listed(dtype), amd=False)
+    return Case(
+        f"attention-{dtype}-{rows}x{columns}x{width}-{steps}-w{warps}",
+        attention_kernel,
+        make,
+        warps,
+        _listed(dtype),
+        amd=False,
+    )
 
 
 def _branched_case(dtype: DType, extents: Extents, warps: int) -> Case:
@@ -245,7 +280,9 @@ def _branched_case(dtype: DType, extents: Extents, warps: int) -> Case:
         args = {"a": In(x), "b": In(y), "out": Out((3, m, n), float32), **_sizes(extents)}
         return Launch((3,), args, {"out": exact(expect)})
 
-    return Case(_name("dot-under-if", dtype, extents, warps), branched_dot_kernel, make, warps, _listed(dtype), amd=False)
+    return Case(
+        _name("dot-under-if", dtype, extents, warps), branched_dot_kernel, make, warps, _listed(dtype), amd=False
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------- list

@@ -9,7 +9,21 @@ import numpy as np
 
 import tlxc
 from tlxc import tl
-from tlxc.ir.types import DTYPES, DType, bfloat16, float16, float32, int1, int8, int16, int32, int64, uint8, uint32, uint64
+from tlxc.ir.types import (
+    DTYPES,
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    int1,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint32,
+    uint64,
+)
 
 from .indexing import row_major
 from .support import (
@@ -150,7 +164,11 @@ def reduced(fn: Any, x: Array, axis: Any) -> Array:
         return np.asarray(wide(x).sum(axis))
     if dtype_of(x).is_float:
         with np.errstate(all="ignore"):
-            return np.asarray((np.fmax if fn is tl.max else np.fmin).reduce(x.astype(np.float64).ravel() if axis is None else x.astype(np.float64), axis=axis or 0))
+            return np.asarray(
+                (np.fmax if fn is tl.max else np.fmin).reduce(
+                    x.astype(np.float64).ravel() if axis is None else x.astype(np.float64), axis=axis or 0
+                )
+            )
     return np.asarray(x.max(axis) if fn is tl.max else x.min(axis))
 
 
@@ -204,7 +222,14 @@ def _axis_case(fn: Any, dtype: DType, shape: tuple[int, ...], axis: int, warps: 
         x = _inputs(base, dtype, rng, shape)
         expect = _expect(base, x, axis)
         out = tuple(np.delete(shape, axis))
-        args = {"x": In(x), "out": Out(out, result_dtype(base, dtype)), "FN": fn, "SHAPE": shape, "OUT": tuple(map(int, out)), "AXIS": axis}
+        args = {
+            "x": In(x),
+            "out": Out(out, result_dtype(base, dtype)),
+            "FN": fn,
+            "SHAPE": shape,
+            "OUT": tuple(map(int, out)),
+            "AXIS": axis,
+        }
         return Launch((1,), args, {"out": expect})
 
     return Case(f"{fn.__name__}-{dtype}-{'x'.join(map(str, shape))}-axis{axis}-w{warps}", axis_kernel, make, warps)
@@ -214,7 +239,14 @@ def _transposed_sum_case(shape: tuple[int, int], axis: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = small_integers(rng, float32, shape[0] * shape[1]).reshape(shape)
         out = x.T.astype(np.float64).sum(axis)
-        args = {"x": In(x), "out": Out(out.shape, float32), "FN": column_sums_of_transpose, "SHAPE": shape, "OUT": out.shape, "AXIS": axis}
+        args = {
+            "x": In(x),
+            "out": Out(out.shape, float32),
+            "FN": column_sums_of_transpose,
+            "SHAPE": shape,
+            "OUT": out.shape,
+            "AXIS": axis,
+        }
         return Launch((1,), args, {"out": exact(out, signed_zero=False)})
 
     return Case(f"sum-of-transpose-{shape[0]}x{shape[1]}-axis{axis}-w{warps}", axis_kernel, make, warps)
@@ -224,7 +256,11 @@ def _kept_case(fn: Any, dtype: DType, shape: tuple[int, ...], axis: int, warps: 
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = small_integers(rng, dtype, int(np.prod(shape))).reshape(shape)
         expect = plain(x) - np.expand_dims(plain(reduced(fn, x, axis).astype(x.dtype)), axis)
-        return Launch((1,), {"x": In(x), "out": Out(shape, dtype), "FN": fn, "SHAPE": shape, "AXIS": axis}, {"out": exact(expect, signed_zero=False)})
+        return Launch(
+            (1,),
+            {"x": In(x), "out": Out(shape, dtype), "FN": fn, "SHAPE": shape, "AXIS": axis},
+            {"out": exact(expect, signed_zero=False)},
+        )
 
     return Case(f"kept-{fn.__name__}-{dtype}-{'x'.join(map(str, shape))}-axis{axis}-w{warps}", kept_kernel, make, warps)
 
@@ -241,10 +277,19 @@ def _flat_case(fn: Any, dtype: DType, n: int, block: int, warps: int) -> Case:
         x = _inputs(fn, dtype, rng, (programs * n,)).reshape(programs, n)
         one = _expect(fn, x, 1)
         expect = exact(np.repeat(np.asarray(one.value)[:, None], block + 1, 1), signed_zero=False)
-        args = {"x": In(x), "out": Out((programs, block + 1), result), "n": n, "FN": fn, "BLOCK": block, "NEUTRAL": neutral}
+        args = {
+            "x": In(x),
+            "out": Out((programs, block + 1), result),
+            "n": n,
+            "FN": fn,
+            "BLOCK": block,
+            "NEUTRAL": neutral,
+        }
         return Launch((programs,), args, {"out": expect})
 
-    return Case(f"{fn.__name__}-{dtype}-flat{n}of{block}-w{warps}", flat_kernel, make, warps, cells("splat", result.short))
+    return Case(
+        f"{fn.__name__}-{dtype}-flat{n}of{block}-w{warps}", flat_kernel, make, warps, cells("splat", result.short)
+    )
 
 
 def _typed_sum_case(dtype: DType, result: DType, block: int) -> Case:
@@ -263,7 +308,7 @@ def _softmax_case(dtype: DType, columns: int, block: int, warps: int, rows_per_t
         v = x.astype(np.float64)
         powers = np.exp(v - v.max(1, keepdims=True))
         y = powers / powers.sum(1, keepdims=True)
-        # exp: 2**-22 + |x| 2**-23, twice (also in the sum); the sum: one rounding per addition; the difference and quotient
+        # exp: 2**-22 + |x| 2**-23, also in the sum, whose additions round once each; the difference and the quotient
         spread = np.abs(v).max() * 2
         error = y * (2.0**-21 + spread * 2.0**-21 + columns * 2.0**-24)
         args = {"x": In(x), "out": Out(x.shape, dtype), "columns": columns, "BLOCK": block}
@@ -298,7 +343,9 @@ def _running_sum_case(dtype: DType, steps: int, warps: int) -> Case:
         x = small_integers(rng, dtype, max(1, steps) * shape[0] * shape[1]).reshape(-1, *shape)
         total = wide(x)[:steps].sum((0, 2)) + np.zeros(shape[0], np.int64)
         args = {"x": In(x), "out": Out(shape[0], result), "steps": steps, "ROWS": shape[0], "COLUMNS": shape[1]}
-        return Launch((1,), args, {"out": exact(total if result.is_float else total.astype(storage(result)), signed_zero=False)})
+        return Launch(
+            (1,), args, {"out": exact(total if result.is_float else total.astype(storage(result)), signed_zero=False)}
+        )
 
     listed = cells("partial_reduce", result.short) if dtype.bits >= 32 else frozenset()
     return Case(f"running-sum-{dtype}-{steps}-w{warps}", running_sum_kernel, make, warps, listed)
@@ -354,15 +401,29 @@ def _extent_cases() -> Iterator[Case]:
         yield from (_transposed_sum_case((32, 16), axis, warps) for warps in (1, 4))
     for fn, dtype, n, block, warps in (
         (tl.sum, float32, 1000, 1024, 4), (tl.sum, float16, 4096, 4096, 8), (tl.max, float32, 4095, 4096, 4),
-        (tl.min, bfloat16, 100, 128, 1), (tl.max, int8, 77, 128, 8), (tl.sum, uint64, 300, 512, 2), (tl.sum, int1, 90, 128, 4),
+        (tl.min, bfloat16, 100, 128, 1), (tl.max, int8, 77, 128, 8), (tl.sum, uint64, 300, 512, 2),
+        (tl.sum, int1, 90, 128, 4),
     ):  # fmt: skip
         yield _flat_case(fn, dtype, n, block, warps)
-    for dtype, result in ((int1, int32), (int8, int32), (bfloat16, bfloat16), (bfloat16, float32), (int8, int64), (int32, float32), (float16, float32)):
+    for dtype, result in (
+        (int1, int32),
+        (int8, int32),
+        (bfloat16, bfloat16),
+        (bfloat16, float32),
+        (int8, int64),
+        (int32, float32),
+        (float16, float32),
+    ):
         yield _typed_sum_case(dtype, result, 1024)
 
 
 def _composed_cases() -> Iterator[Case]:
-    for dtype, columns, block, warps in ((float16, 1000, 1024, 4), (bfloat16, 77, 128, 2), (float32, 1, 16, 4), (float32, 2048, 2048, 8)):
+    for dtype, columns, block, warps in (
+        (float16, 1000, 1024, 4),
+        (bfloat16, 77, 128, 2),
+        (float32, 1, 16, 4),
+        (float32, 2048, 2048, 8),
+    ):
         yield _softmax_case(dtype, columns, block, warps)
         yield _moments_case(dtype, max(columns, 2), block, warps)
     yield from (_softmax_case(float32, 60, 64, warps, rows_per_tile=16) for warps in (1, 4))

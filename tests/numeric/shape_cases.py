@@ -9,7 +9,7 @@ import numpy as np
 
 import tlxc
 from tlxc import tl, tlx
-from tlxc.ir.types import DTYPES, DType, bfloat16, float16, float32, int8, int32, int64
+from tlxc.ir.types import DTYPES, DType, bfloat16, float16, float32, int8, int64
 
 from .indexing import count, row_major
 from .support import WARPS, Array, Case, Cell, In, Launch, Out, cells, exact, plain, values
@@ -165,7 +165,9 @@ def _chain_case(fn: Any, dtype: DType, shape: tuple[int, int], warps: int) -> Ca
         args = {"x": In(x), "out": Out(expect.shape, dtype), "FN": fn, "SHAPE": shape, "OUT": _shape(fn, shape)}
         return Launch((programs,), args, {"out": exact(plain(expect))})
 
-    return Case(f"{fn.__name__}-{dtype}-{shape[0]}x{shape[1]}-w{warps}", chain_kernel, make, warps, cells(ops, dtype.short))
+    return Case(
+        f"{fn.__name__}-{dtype}-{shape[0]}x{shape[1]}-w{warps}", chain_kernel, make, warps, cells(ops, dtype.short)
+    )
 
 
 def _flat_case(fn: Any, dtype: DType, shape: tuple[int, int], warps: int) -> Case:
@@ -197,7 +199,14 @@ def _transpose_case(dtype: DType, tile: tuple[int, int], warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         rows, columns = (5 * tile[0] - 1, 3 * tile[1] - 1) if big else (tile[0], tile[1] + tile[1] // 2)
         x = values(rng, dtype, rows * columns).reshape(rows, columns)
-        args = {"x": In(x), "out": Out((columns, rows), dtype), "rows": rows, "columns": columns, "ROWS": tile[0], "COLUMNS": tile[1]}
+        args = {
+            "x": In(x),
+            "out": Out((columns, rows), dtype),
+            "rows": rows,
+            "columns": columns,
+            "ROWS": tile[0],
+            "COLUMNS": tile[1],
+        }
         return Launch((-(-rows // tile[0]), -(-columns // tile[1])), args, {"out": exact(plain(x.T))})
 
     return Case(f"transpose-{dtype}-{tile[0]}x{tile[1]}-w{warps}", transpose_kernel, make, warps)
@@ -273,7 +282,12 @@ def cases() -> Iterator[Case]:
         yield _pointer_case(interleaved, (4, 8), warps, cells("convert_layout", "ptr"))
         yield from (_pins_case("through-copies", dtype, warps) for dtype in (int8, float32, int64))
     for fn in CHAINS:
-        for dtype, shape, warps in ((bfloat16, (16, 64), 4), (float32, (64, 8), 1), (int8, (8, 64), 8), (int64, (16, 32), 2)):
+        for dtype, shape, warps in (
+            (bfloat16, (16, 64), 4),
+            (float32, (64, 8), 1),
+            (int8, (8, 64), 8),
+            (int64, (16, 32), 2),
+        ):
             if dtype is bfloat16 or fn not in (outer, rotated, interleaved):
                 yield _chain_case(fn, dtype, shape, warps)
     for fn in (same, transposed, new_last, joined, rotary):

@@ -35,7 +35,11 @@ GUARD = 256  # bytes on either side of a GPU buffer, and before an emulated one
 WARPS = (1, 2, 4, 8)
 
 # ------------------------------------------------------------------------------------------------------------- dtypes
-_FORMATS = {"f16": (11, -24, 65504.0), "bf16": (8, -133, (2.0 - 2.0**-7) * 2.0**127), "f32": (24, -149, 3.4028234663852886e38)}
+_FORMATS = {
+    "f16": (11, -24, 65504.0),
+    "bf16": (8, -133, (2.0 - 2.0**-7) * 2.0**127),
+    "f32": (24, -149, 3.4028234663852886e38),
+}
 
 
 def storage(dtype: DType) -> np.dtype[Any]:
@@ -92,7 +96,15 @@ def specials(dtype: DType) -> Array:
     if dtype.is_float:
         precision, smallest, largest = _FORMATS[dtype.short]
         tiny = 2.0 ** (smallest + precision - 1)
-        extra = (largest, -largest, tiny, 2.0**smallest, -(2.0**smallest), tiny - 2.0**smallest, 1 + 2.0 ** (1 - precision))
+        extra = (
+            largest,
+            -largest,
+            tiny,
+            2.0**smallest,
+            -(2.0**smallest),
+            tiny - 2.0**smallest,
+            1 + 2.0 ** (1 - precision),
+        )
         return to_storage((*_SPECIAL_FLOATS, *extra), dtype)
     if dtype.kind == "bool":
         return np.array([False, True])
@@ -146,7 +158,7 @@ def plain(x: Array) -> Array:
         return x.astype(np.float64) if dtype_of(x).is_float else x
 
 
-# ------------------------------------------------------------------------------------------------------ what is expected
+# ----------------------------------------------------------------------------------------------------- what is expected
 @dataclass(frozen=True)
 class Expect:
     """The contents of one array after the launch.
@@ -266,8 +278,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Case:
-    """`cells`: the (op, dtype) pairs that the compiled kernel contains, which a test checks.  `amd`: whether it also runs
-    in the emulator for gfx950.  `big_only`: whether it is too slow to emulate."""
+    """`cells`: the (op, dtype) pairs that the compiled kernel contains, which a test checks.  `amd`: whether it also
+    runs in the emulator for gfx950."""
 
     id: str
     kernel: Any
@@ -275,7 +287,6 @@ class Case:
     num_warps: int = 4
     cells: frozenset[Cell] = frozenset()
     amd: bool = True
-    big_only: bool = False
 
     def launch(self, big: bool) -> Launch:
         """The launch with inputs that depend on the id alone."""
@@ -324,8 +335,13 @@ class Built:
     module: Module
 
 
+def _built(source: Source, signature: Signature, target: str) -> Built:
+    """Constants that are equal and not the same (0, 0.0, -0.0, True) make different kernels."""
+    return _compiled(source, signature, target, repr(signature.constants))
+
+
 @functools.lru_cache(maxsize=256)
-def _built(source: Source, signature: Signature, target_name: str) -> Built:
+def _compiled(source: Source, signature: Signature, target_name: str, constants: str) -> Built:
     from tlxc.codegen.generate import check_supported, generate
     from tlxc.compiler import build, run_passes
     from tlxc.targets import get_target
@@ -344,8 +360,8 @@ _ONLY_BEFORE = {(op, dtype) for op in ("require_layout", "dump_layout") for dtyp
 
 
 def argument(value: Any) -> Argument | Any:
-    """The specialisation of a run-time argument, by the rules of a launch: addresses of a multiple of 16 bytes, integers
-    divisible by 16; None and the integer 1 are constants and returned as they are."""
+    """The specialisation of a run-time argument, by the rules of a launch: addresses of a multiple of 16 bytes,
+    integers divisible by 16; None and the integer 1 are constants and returned as they are."""
     if isinstance(value, tuple):
         array, offset = value
         return Argument(Pointer(array), 16 if offset % 16 == 0 else 0)
@@ -361,12 +377,16 @@ def argument(value: Any) -> Argument | Any:
 
 def signature(source: Source, named: Mapping[str, Any], num_warps: int) -> Signature:
     """`named` gives run-time arguments as `argument` takes them, arrays as (dtype, byte offset)."""
-    arguments, constants = [], []
+    arguments: list[tuple[str, Argument]] = []
+    constants: list[tuple[str, Any]] = []
     for p in source.parameters:
         value = named.get(p.name, p.default)
         assert value is not MISSING, f"{source.name}: the argument {p.name} is missing"
         made = value if p.constexpr else argument(value)
-        (arguments if isinstance(made, Argument) else constants).append((p.name, made))
+        if isinstance(made, Argument):
+            arguments.append((p.name, made))
+        else:
+            constants.append((p.name, made))
     return Signature(tuple(arguments), tuple(constants), num_warps)
 
 
@@ -448,7 +468,8 @@ def run_emulated(case: Case, target: str) -> Built | None:
     after = {name: memory.copy() for name, (memory, _) in memories.items()}
     named = {name: (after[name], memories[name][1]) if name in memories else v for name, v in launch.args.items()}
     types = {
-        name: (dtype_of(launch.args[name].data), memories[name][1]) if name in memories else v for name, v in named.items()
+        name: (dtype_of(launch.args[name].data), memories[name][1]) if name in memories else v
+        for name, v in named.items()
     }
     source = Source.of(case.kernel)
     built = _emulate(source, launch.grid, named, types, case.num_warps, target, run)
@@ -471,6 +492,25 @@ def run_on_gpu(case: Case) -> None:
     case.kernel[launch.grid](**args, num_warps=case.num_warps)
     torch.cuda.synchronize()
     _check(launch, memories, {name: memory.cpu().numpy() for name, memory in device.items()})
+
+
+def launch_on_gpu(kernel: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, **constants: Any) -> None:
+    """`emulate` on device 0: NumPy arrays are copied there and back; `(array, byte offset)` becomes a view."""
+    import torch
+
+    names = (p.name for p in Source.of(kernel).parameters)
+    passed, back = {}, []
+    for name, value in (dict(zip(names, args)) | constants).items():
+        if isinstance(value, np.ndarray) or _is_view(value):
+            array, offset = value if _is_view(value) else (value, 0)
+            memory = torch.from_numpy(_bytes(array).copy()).cuda()
+            value = memory[offset:].view(_torch_dtype(dtype_of(array)))
+            back.append((array, memory))
+        passed[name] = value
+    kernel[tuple(grid)](**passed, num_warps=num_warps)
+    torch.cuda.synchronize()
+    for array, memory in back:
+        array[...] = memory.cpu().numpy().view(array.dtype).reshape(array.shape)
 
 
 def _torch_dtype(dtype: DType) -> Any:

@@ -27,8 +27,8 @@ _EXEMPT: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("arange program_id num_programs", "i8 i16 i64", WARPS, _I32_ONLY),
     ("addptr", "i8 i16", WARPS, "offsets are widened to i32; the row's verifier takes i32 and i64"),
     ("atomic_rmw", "i8 i16 u8 u16", WARPS, "atomic_add refuses 8 and 16-bit integers"),
-    ("partial_reduce", "i8 i16 u8 u16", (1,), "one warp has no partial maxima, and narrow sums are computed in 32 bits"),
-    ("local_alloc local_store local_load", "i1 i8 i16 u8 u16", (1,), "one warp converts by shuffles; only the results of "
+    ("partial_reduce", "i8 i16 u8 u16", (1,), "maxima of one warp are never partial, and narrow sums are 32 bits wide"),
+    ("local_alloc local_store local_load", "i1 i8 i16 u8 u16", (1,), "one warp converts by shuffles; only results of "
      "atomics go through its shared memory"),
     ("dot", "f32", WARPS, "the accumulator only; operands are f16 and bf16"),
     ("fence_async_shared", "-", (1, 2), "stands before wgmma only, which takes 4 warps"),

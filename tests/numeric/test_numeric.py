@@ -1,4 +1,4 @@
-"""Every case in the emulator: the LLVM IR of sm_90 and, of what needs no matrix instructions, of gfx950 (waves of 64)."""
+"""Every case in the emulator: LLVM IR of sm_90 and, of what needs no matrix instructions, of gfx950 (waves of 64)."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class _Parser:
             layout = self.layouts[self.next()] if self.accept(",") else None
             self.expect(">")
             return Tensor(shape, element, layout)  # type: ignore[arg-type]
-        dtype = self.dtype()
+        dtype = self.pointer() if self.accept("ptr") else self.dtype()
         self.expect(",")
         storage = self.next()
         memory = self.layouts[self.next()] if self.accept(",") else None

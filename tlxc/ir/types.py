@@ -129,7 +129,7 @@ class Buffer:
     """A tile in shared memory (`storage` smem); `layout` maps coordinates to element offsets."""
 
     shape: tuple[int, ...]
-    dtype: DType
+    dtype: Element
     storage: str = "smem"
     layout: Memory | None = None
 

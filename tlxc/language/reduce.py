@@ -5,13 +5,11 @@ The order in which elements are combined is unspecified, and the same in every r
 
 from __future__ import annotations
 
-from math import prod
-
 from tlxc.errors import CompileError
 from tlxc.ir.types import DType, float32, int1, int32, uint32
 
 from .core import builder, builtin, check_dtype, convert, describe, tensor, tile_type
-from .shape import check_axis, expand_dims, reshape, to_shape
+from .shape import check_axis, expand_dims, to_shape
 
 # The dtype of a sum where the user names none; others keep their own.
 _SUM_DTYPE = {"int1": int32, "int8": int32, "int16": int32, "uint8": uint32, "uint16": uint32}
@@ -86,14 +84,12 @@ def _extremum(name: str, x: tensor, axis: int | None, keep_dims: bool) -> tensor
 
 
 def _reduce(combine: str, x: tensor, axis: int | None, keep_dims: bool) -> tensor:
-    """One `reduce` op.  All axes: along the only axis of the flattened tile."""
+    """One `reduce` op per axis; all axes: the last one first, which needs no reshape and so takes any extents."""
     rank = len(x.shape)
-    if axis is None:
-        x, at = reshape(x, (prod(x.shape),)), 0
-    else:
-        at = check_axis(axis, rank, combine)
-    kept = x.shape[:at] + x.shape[at + 1 :]
-    result = tensor(builder().emit("reduce", x.value, type=tile_type(kept, x.dtype), axis=at, combine=combine))
+    axes = range(rank)[::-1] if axis is None else (check_axis(axis, rank, combine),)
+    for at in axes:
+        kept = x.shape[:at] + x.shape[at + 1 :]
+        x = tensor(builder().emit("reduce", x.value, type=tile_type(kept, x.dtype), axis=at, combine=combine))
     if not keep_dims:
-        return result
-    return to_shape(result, (1,) * rank) if not kept else expand_dims(result, at)
+        return x
+    return to_shape(x, (1,) * rank) if not x.shape else expand_dims(x, axes[0])

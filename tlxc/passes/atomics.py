@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tlxc.ir.core import Module, Op, Region, uses
 from tlxc.ir.memory import row_major
-from tlxc.ir.types import Buffer, DType, Tensor
+from tlxc.ir.types import Buffer, Tensor
 from tlxc.targets import Target
 
 
@@ -32,7 +32,7 @@ def _replicated(op: Op) -> bool:
 
 def _published(op: Op, consumers: list[tuple[Op, int]]) -> list[Op]:
     t = op.result.type
-    assert isinstance(t, Tensor) and isinstance(t.element, DType)
+    assert isinstance(t, Tensor)
     alloc = Op("local_alloc", [], [Buffer(t.shape, t.element, "smem", row_major(t.shape))], loc=op.loc)
     store = Op("local_store", [alloc.result, op.result], loc=op.loc)
     load = Op("local_load", [alloc.result], [t], loc=op.loc)

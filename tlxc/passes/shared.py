@@ -16,7 +16,7 @@ from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.f2 import Solver, intersect
 from tlxc.ir.layout import Layout, make
 from tlxc.ir.memory import Memory, row_major, shared_access, widest_swizzle
-from tlxc.ir.types import Buffer, DType, Tensor, Type
+from tlxc.ir.types import Buffer, Tensor, Type
 from tlxc.targets import Target
 
 from .layouts.prices import shared_price
@@ -153,8 +153,6 @@ class _Staging:
     def store(self, v: Value, mem: Memory, level: int = -1) -> Value:
         """A buffer that holds the tile."""
         t, _ = _tile(v)
-        if not isinstance(t.element, DType):
-            raise InternalError(f"{v!r}: addresses do not go through shared memory")
         buf = self.op("local_alloc", [], [Buffer(t.shape, t.element, "smem", mem)], level).result
         buf.name = v.name
         self.op("local_store", [buf, v], [], level)

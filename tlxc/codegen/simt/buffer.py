@@ -13,7 +13,7 @@ from tlxc.errors import InternalError
 from tlxc.ir.core import Op, Value
 from tlxc.ir.layout import Layout
 from tlxc.ir.memory import Memory, vector_bits
-from tlxc.ir.types import Buffer, DType, element_of
+from tlxc.ir.types import Buffer, element_of
 
 from .lowering import Lowering, layout_of, lowers, register_of
 from .words import pack, word_shape
@@ -100,16 +100,10 @@ def shared_runs(layout: Layout, mem: Memory, size: int) -> tuple[tuple[int, ...]
     return tuple(tuple(r for _, r in sorted(g)) for g in groups.values())
 
 
-def _dtype(v: Value) -> DType:
-    e = element_of(v.type)
-    assert isinstance(e, DType)
-    return e
-
-
 @lowers("local_store")
 def local_store(low: Lowering, op: Op) -> None:
     buf, value = op.inputs
-    d, layout = _dtype(value), layout_of(value)
+    d, layout = element_of(value.type), layout_of(value)
     _, mem = buffer_type(buf)
     groups = shared_runs(layout, mem, d.bytes)
     owner, names = low.owner(layout), low.get(value)
@@ -140,7 +134,7 @@ def _store_words(low: Lowering, address: str, words: list[str], count: int, size
 @lowers("local_load")
 def local_load(low: Lowering, op: Op) -> None:
     buf = op.inputs[0]
-    d, layout = _dtype(op.result), layout_of(op.result)
+    d, layout = element_of(op.result.type), layout_of(op.result)
     _, mem = buffer_type(buf)
     groups = shared_runs(layout, mem, d.bytes)
     addresses = shared_addresses(low, buf, layout, tuple(g[0] for g in groups))
