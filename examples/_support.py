@@ -12,9 +12,14 @@ from tlxc.runtime.kernel import Kernel
 from tlxc.targets import get_target
 
 
-def warps_for(block: int) -> int:
-    """Warps of a CTA that keeps a row of `block` elements in registers."""
-    return max(1, min(8, block // 256))
+def warps_for(row_bytes: int) -> int:
+    """Warps of a CTA that keeps a row in registers.
+
+    Up to 8 warps, one for each 512 bytes: 16 for a thread, the widest access.  Longer rows give a warp more to do,
+    until that is 2 KiB; from there on the warps grow with the row again, up to 16.  Softmax of 8192 x 8192 on H200:
+    fp16 takes 70.3 us with 8 warps and 75.4 with 16, fp32 takes 133.7 with 16 and 135.4 with 8.
+    """
+    return max(1, min(8, row_bytes // 512), min(16, row_bytes // 2048))
 
 
 def expect_close(got: Any, want: Any, dtype: Any) -> None:
@@ -26,14 +31,16 @@ def expect_close(got: Any, want: Any, dtype: Any) -> None:
 
 
 def _torch_with_gpu() -> Any:
-    """torch where it sees an NVIDIA card of the Hopper generation or newer, else None."""
+    """torch where it sees an NVIDIA GPU of the Hopper generation or newer, else the reason why nothing is run."""
     try:
         import torch
     except ImportError:
-        return None
-    if torch.version.cuda and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0):
-        return torch
-    return None
+        return "torch, which the check needs, is not installed"
+    if not (torch.version.cuda and torch.cuda.is_available()):
+        return "torch finds no NVIDIA GPU on this machine"
+    if torch.cuda.get_device_capability() < (9, 0):
+        return f"tlxc supports no {torch.cuda.get_device_name()}"
+    return torch
 
 
 def main(kernel: Kernel, check: Callable[[Any], None], **options: Any) -> None:
@@ -46,8 +53,8 @@ def main(kernel: Kernel, check: Callable[[Any], None], **options: Any) -> None:
     signature = kernel.signature(**options)
     print(resource_line(compile_kernel(kernel.__tlxc_source__, signature, get_target(arguments.target))))
     torch = _torch_with_gpu()
-    if torch is None:
-        print(f"{kernel.name} was compiled and not run: torch finds no NVIDIA GPU on this machine.")
+    if isinstance(torch, str):
+        print(f"{kernel.name} was compiled and not run: {torch}.")
     elif arguments.check:
         torch.manual_seed(0)
         check(torch)

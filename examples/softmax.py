@@ -11,7 +11,7 @@ import tlxc
 from tlxc import tl
 
 
-@tlxc.kernel
+@tlxc.kernel(num_warps=8)
 def softmax(
     x: tl.ptr(tl.float16),
     y: tl.ptr(tl.float16),
@@ -34,7 +34,8 @@ def launch(x, y) -> None:
     """Softmax of the rows of a 2-D torch tensor into `y`."""
     rows, n = x.shape
     block = tlxc.next_power_of_2(n)
-    softmax[(rows,)](x, y, n, x.stride(0), BLOCK=block, num_warps=_support.warps_for(block))
+    warps = _support.warps_for(block * x.element_size())
+    softmax[(rows,)](x, y, n, x.stride(0), BLOCK=block, num_warps=warps)
 
 
 def check(torch) -> None:
@@ -47,4 +48,4 @@ def check(torch) -> None:
 
 
 if __name__ == "__main__":
-    _support.main(softmax, check, BLOCK=8192, num_warps=8)
+    _support.main(softmax, check)

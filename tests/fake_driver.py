@@ -147,7 +147,8 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def compile_(source: Any, signature: Any, target: Any, assembler: Any) -> Entry:
         calls.append(signature)
         metadata = {"name": source.name, "target": target.name, "num_warps": signature.num_warps, "shared": 64,
-                    "threads": 32 * signature.num_warps, "registers": 16, "notes": []}  # fmt: skip
+                    "threads": 32 * signature.num_warps, "maxnreg": signature.maxnreg, "registers": 16,
+                    "notes": []}  # fmt: skip
         return Entry(metadata, {"cubin": f"code {len(calls)}".encode(), "ptx": "text"})
 
     monkeypatch.setattr(artifact, "_compile", compile_)

@@ -157,9 +157,21 @@ def test_values_and_kinds() -> None:
     key, values = made.fast(A, Array(address=0x20000), 1, s=2.5)
     assert values == (0x10000, 0x20000, 1, 2.5)
     assert key[-2:] == (4, 0)
+    assert made.fast(A, A, 1, maxnreg=64)[0][-2:] == ((4, 64), 0)
     bound = made.resolve(A, A, 1)
     assert bound.kinds == b"iisf"
     assert (bound.device, bound.signature.num_warps) == (0, 4)
+
+
+def test_maxnreg_is_part_of_the_specialisation() -> None:
+    made = Bound(maxnreg=128)
+    options: tuple[dict[str, Any], ...] = ({}, {"maxnreg": 24}, {"maxnreg": 255}, {"maxnreg": None})
+    assert len({made.fast(A, A, 5, **given)[0] for given in options}) == 4
+    found = [made.resolve(A, A, 5, **given) for given in options]
+    assert [bound.signature.maxnreg for bound in found] == [128, 24, 255, None]
+    assert len({bound.identity for bound in found}) == 4
+    assert made.resolve(A, A, 5, maxnreg=np.int64(128)).identity == found[0].identity
+    assert resolve(A, A, 5).signature.maxnreg is None
 
 
 def test_do_not_specialize() -> None:
@@ -206,6 +218,11 @@ def test_a_declared_signature_assumes_nothing() -> None:
     assert [name for name, _ in signature.arguments] == ["x", "big", "small", "eps", "on"]
     assert all((a.align, a.divisible) == (0, 1) for _, a in signature.arguments)
     assert (signature.constants, signature.num_warps) == ((("n", 7), ("MODE", 3)), 8)
+    limits = [Bound(annotated, maxnreg=96).binder.declared_signature({"MODE": 3}, **given).maxnreg
+              for given in ({}, {"maxnreg": 40}, {"maxnreg": None})]  # fmt: skip
+    assert (signature.maxnreg, limits) == (None, [96, 40, None])
+    with pytest.raises(ArgumentError, match="maxnreg is 300; it may be an integer from 24 to 255"):
+        made.binder.declared_signature({"MODE": 3}, maxnreg=300)
     with pytest.raises(ArgumentError, match="missing argument `MODE`; compile-time parameters are passed by name"):
         made.binder.declared_signature({})
     with pytest.raises(ArgumentError, match="the type of `x` is not declared; annotate it, as in `x: tl.ptr"):
@@ -257,7 +274,7 @@ def test_cuda_array_interface(monkeypatch: pytest.MonkeyPatch) -> None:
         ((A,), {}, "missing arguments `y` and `n`."),
         ((A, A, 5, 1.0, 64, 9), {}, "takes 5 arguments by position (x, y, n, s, BLOCK), but 6 were given."),
         ((A, A, 5), {"BLOC": 4}, "has no parameter `BLOC`. Did you mean `BLOCK`? Its parameters are x, y, n, s, BLOCK; "
-         "launch options are num_warps and num_stages."),
+         "launch options are num_warps, num_stages and maxnreg."),
         ((Array(device=-1), A, 5), {}, "argument `x` is a CPU tensor of torch.float16, but kernels run on the GPU; "
          "pass `x.cuda()`."),
         ((A, Array(device=1), 5), {}, "arguments are on different devices, `x` on cuda:0 and `y` on cuda:1; move them "
@@ -274,6 +291,11 @@ def test_cuda_array_interface(monkeypatch: pytest.MonkeyPatch) -> None:
          "give a number, a string, a dtype, a function, None or a tuple of these."),
         ((A, A, 5), {"num_warps": 3}, "num_warps is 3; it may be 1, 2, 4, 8, 16 or 32."),
         ((A, A, 5), {"num_warps": True}, "num_warps is True; it may be 1, 2, 4, 8, 16 or 32."),
+        *(
+            ((A, A, 5), {"maxnreg": value}, f"maxnreg is {value!r}; it may be an integer from 24 to 255, the registers "
+             "that a thread may use at most, or None for no limit.")
+            for value in (23, 256, 0, -64, 64.0, True, "64", [64])
+        ),
     ],
 )  # fmt: skip
 def test_refusals(args: Any, kwargs: Any, text: str) -> None:
@@ -324,6 +346,12 @@ def test_names_that_would_collide() -> None:
 
     with pytest.raises(ArgumentError, match="the parameter `num_warps` has the name of a launch option; rename it."):
         Bound(option)
+
+    def other_option(maxnreg: tl.constexpr):  # type: ignore[no-untyped-def]
+        pass
+
+    with pytest.raises(ArgumentError, match="the parameter `maxnreg` has the name of a launch option; rename it."):
+        Bound(other_option)
 
     def half(s: tl.float16):  # type: ignore[no-untyped-def, valid-type]
         pass

@@ -321,7 +321,7 @@ def test_tilelang_2381_2593_2603_2537_extents_that_no_atom_divides_are_refused()
     assert "the inner extent of dot is no multiple of 16" in text and "K = 24" in text
     a, b, out = _matrices(64, 20, 16)
     text = refused(product_kernel, a, b, out, M=64, N=20, K=16)
-    assert "No matrix instruction of sm_90 computes this dot." in text
+    assert "no matrix instruction of sm_90 computes this dot" in text
     assert "64x16 by 16x20 of f16 and f16 with f32 accumulator, 4 warps" in text and "mma.sync m16n8k16" in text
 
 

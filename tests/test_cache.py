@@ -193,8 +193,8 @@ def test_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # -- keys
 
 
-def signature(constant: object = 1, align: int = 16, warps: int = 4) -> Signature:
-    return Signature((("x", Argument(ir.Pointer(ir.float16), align)),), (("BLOCK", constant),), warps)
+def signature(constant: object = 1, align: int = 16, warps: int = 4, maxnreg: int | None = None) -> Signature:
+    return Signature((("x", Argument(ir.Pointer(ir.float16), align)),), (("BLOCK", constant),), warps, maxnreg)
 
 
 def test_a_key_covers_everything_that_decides_the_code() -> None:
@@ -205,6 +205,8 @@ def test_a_key_covers_everything_that_decides_the_code() -> None:
         c.key("digest", signature(), get_target("sm_100"), "ptxas 12.9"),
         c.key("digest", signature(align=0), H200, "ptxas 12.9"),
         c.key("digest", signature(warps=8), H200, "ptxas 12.9"),
+        c.key("digest", signature(maxnreg=64), H200, "ptxas 12.9"),
+        c.key("digest", signature(maxnreg=65), H200, "ptxas 12.9"),
         *(
             c.key("digest", signature(constant), H200, "ptxas 12.9")
             for constant in (True, 1.0, "1", None, ir.float16, ir.bfloat16, (1,), (1.0,), 0.0, -0.0, (1, (2, 3)), b"1")

@@ -109,6 +109,29 @@ def test_compile_for_several_targets_and_kinds(run: Run, tmp_path: Path) -> None
     assert json.loads((tmp_path / "out" / "scale.sm_100.json").read_text())["files"]["llvm"] == "scale.sm_100.ll"
 
 
+def test_maxnreg(run: Run, tmp_path: Path) -> None:
+    kernel = ("kernels.py", "-t", "sm_90", "-D", "BLOCK=1024")
+    result = run("compile", *kernel, "--maxnreg", "24", "-o", ".")
+    assert result.exit_code == 0 and result.stdout.startswith("scale sm_90: 24 registers, "), result.stderr
+    assert json.loads((tmp_path / "scale.sm_90.json").read_text())["maxnreg"] == 24
+    assert run("compile", *kernel, "-o", ".").exit_code == 0
+    assert json.loads((tmp_path / "scale.sm_90.json").read_text())["maxnreg"] is None
+    assert " warps 4 maxnreg 24 {" in run("inspect", *kernel, "--maxnreg", "24").stdout
+    assert "\n.maxnreg 24\n" in run("inspect", *kernel, "--maxnreg", "24", "--ptx").stdout
+    assert failure(run("compile", *kernel, "--maxnreg", "300")) == (
+        "scale (kernels.py:5): maxnreg is 300; it may be an integer from 24 to 255, the registers that a thread may "
+        "use at most, or None for no limit.\n"
+    )
+    for command in ("compile", "inspect"):
+        message = failure(run(command, "kernels.py", "-t", "gfx950", "-D", "BLOCK=256", "--maxnreg", "64"))
+        assert "error: maxnreg is an option of NVIDIA targets\n" in message
+        assert message.endswith(
+            "\n  found: maxnreg=64 for target gfx950\n"
+            "  allowed: maxnreg=None on AMD targets\n"
+            "  fix: leave maxnreg out where the target is AMD's\n"
+        )
+
+
 def test_assembler_of_the_wheel_is_found_without_environment(tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(SCALE, encoding="utf-8")
     command = [sys.executable, "-m", "tlxc", "compile", str(tmp_path / "kernels.py"), "-t", "sm_90", "-D", "BLOCK=64"]
@@ -247,6 +270,11 @@ def test_folder_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
         (("compile", "kernels.py", "-t", "sm_90", "-D", "A=1", "-D", "A=2"), "A is given twice."),
         (("compile", "kernels.py", "-t", "sm_90", "-D", "num_warps=8"), "give --num-warps N."),
         (
+            ("compile", "kernels.py", "-t", "sm_90", "-D", "maxnreg=64"),
+            "maxnreg is an option of the launch; give --maxnreg N.",
+        ),
+        (("inspect", "kernels.py", "-t", "sm_90", "--maxnreg", "all"), "'all' is not a valid integer."),
+        (
             ("compile", "kernels.py", "-t", "gfx950", "--emit", "ptx"),
             "Invalid value for --emit: ptx does not exist for gfx950.",
         ),
@@ -281,7 +309,7 @@ def test_inspect_layouts_and_memory(run: Run) -> None:
     result = run("inspect", "kernels.py", "-t", "sm_90", "--layouts", "--memory", source=source)
     assert result.exit_code == 0, result.stderr
     assert re.search(r"^%values  +tensor<1024xf32>  +\(\(_32,_4\),.*\):\(.*\)$", result.stdout, re.MULTILINE)
-    assert re.search(r"^offset +bytes +buffer +lines\n0 +\d+ +scratch +\d+-\d+$", result.stdout, re.MULTILINE)
+    assert re.search(r"^offset +bytes +buffer +lines\n0 +\d+ +scratch +8$", result.stdout, re.MULTILINE)
     assert re.search(r"^\d+ bytes of shared memory$", result.stdout, re.MULTILINE)
 
 

@@ -74,7 +74,7 @@ def test_a_tile_that_no_instruction_covers_is_refused(m: int, n: int, k: int, wa
     with pytest.raises(CompileError) as caught:
         select(m, n, k, warps)
     error = caught.value
-    assert error.summary == "No matrix instruction of sm_90 computes this dot."
+    assert error.summary == "no matrix instruction of sm_90 computes this dot"
     assert error.found == f"{m}x{k} by {k}x{n} of f16 and f16 with f32 accumulator, {warps} warps"
     assert "wgmma m64nNk16" in error.allowed and "mma.sync m16n8k16" in error.allowed
     assert error.loc is not None and error.fix
@@ -90,5 +90,5 @@ def test_only_the_instructions_of_the_target_are_named() -> None:
 def test_amd_is_refused_by_name(target: str) -> None:
     with pytest.raises(CompileError) as caught:
         select(64, 64, 64, 4, target)
-    assert caught.value.summary == f"dot is not supported on {target}."
+    assert caught.value.summary == f"dot is not supported on {target}"
     assert caught.value.allowed.endswith("sm_90, sm_100, sm_103, sm_120")

@@ -916,7 +916,7 @@ def run_time_f_string(x, n):
 
 
 @case(r"""
-k.py:+1:5: error: this operator does not take None and the compile-time value 1
+k.py:+1:5: error: `+` does not take None and the compile-time value 1
   +1 |     None + 1
      |     ^~~~~~~~
 """)
@@ -1065,17 +1065,17 @@ def double_stars(**x): ...
 @pytest.mark.parametrize(
     "fn, what, fix",
     [
-        (coroutine, "is a coroutine", "write `def` without `async`"),
-        (generator, "is a generator", "store results through pointers and remove `yield`"),
-        (stars, "takes `*args`", "name every parameter, or pass one tuple"),
-        (double_stars, "takes `**kwargs`", "name every parameter"),
+        (coroutine, "is a coroutine, but a kernel cannot be one", "write `def` without `async`"),
+        (generator, "is a generator, but a kernel cannot be one", "store results by tl.store, without `yield`"),
+        (stars, "takes `*args`, which a kernel cannot", "name every parameter, or pass one tuple"),
+        (double_stars, "takes `**kwargs`, which a kernel cannot", "name every parameter"),
     ],
 )
 def test_functions_that_are_no_kernels(fn: Any, what: str, fix: str) -> None:
     with pytest.raises(CompileError) as caught:
         Source.of(fn)
     where = f"{__file__}:{fn.__code__.co_firstlineno}"
-    assert str(caught.value) == f"error: `{fn.__name__}` at {where} {what}, which a kernel cannot\n  fix: {fix}"
+    assert str(caught.value) == f"error: `{fn.__name__}` at {where} {what}\n  fix: {fix}"
 
 
 def test_lambda() -> None:

@@ -64,6 +64,16 @@ def test_printed_form() -> None:
     assert "constant {value = 0x1.0000000000000p-1} : f32" in text
 
 
+def test_a_register_limit_is_printed_and_read_back() -> None:
+    module = sample()
+    assert parse_module(print_module(module)).maxnreg is None
+    module.maxnreg = 64
+    text = print_module(module)
+    assert "warps 4 maxnreg 64 {shared = 64} {" in text
+    again = parse_module(text)
+    assert (again.num_warps, again.maxnreg, again.attrs) == (4, 64, {"shared": 64}) and print_module(again) == text
+
+
 def test_verifier_finds_a_use_before_the_definition() -> None:
     module = sample()
     module.body.ops.reverse()

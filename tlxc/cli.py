@@ -10,6 +10,7 @@ import ast
 import difflib
 import hashlib
 import json
+import linecache
 import os
 import sys
 import textwrap
@@ -24,8 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tlxc import __version__
-from tlxc.compiler import PASSES, Compiled, build, compile_kernel, run_passes
-from tlxc.errors import TlxcError
+from tlxc.compiler import PASSES, Compiled, build, compile_kernel, errors_at, run_passes
+from tlxc.errors import CompileError, Location, TlxcError
 from tlxc.frontend.source import MISSING
 from tlxc.ir.core import Module
 from tlxc.ir.printer import Printer, print_module
@@ -44,6 +45,8 @@ FILES: dict[str, dict[str, str]] = {
     "amd": {"tlxir": "tlxir", "llvm": "ll", "amdgcn": "s", "hsaco": "hsaco"},
 }
 EMIT = (*dict.fromkeys(name for files in FILES.values() for name in files), "json", "all")
+# Options of a launch that commands take
+LAUNCH_OPTIONS = {"num_warps": "--num-warps", "maxnreg": "--maxnreg"}
 STAGES = ("frontend", *(name for name, _ in PASSES))
 
 
@@ -75,8 +78,10 @@ def load_file(file: str) -> ModuleType:
     sys.path.insert(0, str(Path(file).resolve().parent))
     try:
         with tokenize.open(file) as stream:
-            code = compile(stream.read(), file, "exec")
+            code = compile(stream.read(), file, "exec", dont_inherit=True)
         exec(code, module.__dict__)
+    except CompileError as error:
+        raise error.at(_line_of(error, file)) from None
     except TlxcError:
         raise
     except (Exception, SystemExit) as error:
@@ -85,6 +90,16 @@ def load_file(file: str) -> ModuleType:
     finally:
         sys.path.pop(0)
     return module
+
+
+def _line_of(error: BaseException, file: str) -> Location | None:
+    """The line of `file` that was running."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    if not frames or frames[-1].lineno is None:
+        return None
+    number = frames[-1].lineno
+    text = linecache.getline(file, number).rstrip()
+    return Location(file, number, len(text) - len(text.lstrip()), len(text))
 
 
 def _users_traceback(error: BaseException, file: str) -> str:
@@ -107,7 +122,8 @@ def find_kernel(module: ModuleType, file: str, name: str | None) -> Kernel:
     if name is not None:
         raise FileError(f"{file} has no kernel `{name}`; it defines {names or 'none'}.")
     if not own:
-        raise FileError(f"{file} defines no kernel; decorate a function with @tlxc.kernel.")
+        elsewhere = f"; to take one that it imports, write {file}:{next(iter(known))}" if known else ""
+        raise FileError(f"{file} defines no kernel; decorate a function with @tlxc.kernel{elsewhere}.")
     distinct = {id(k): k for k in own.values()}
     if len(distinct) > 1:
         raise FileError(f"{file} defines {len(distinct)} kernels, {names}; name one, as in {file}:{next(iter(own))}.")
@@ -140,8 +156,8 @@ def parse_definitions(context: click.Context, parameter: click.Parameter, texts:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
         if name in out:
             raise click.BadParameter(f"{name} is given twice.")
-        if name == "num_warps":
-            raise click.BadParameter("num_warps is an option of the launch; give --num-warps N.")
+        if name in LAUNCH_OPTIONS:
+            raise click.BadParameter(f"{name} is an option of the launch; give {LAUNCH_OPTIONS[name]} N.")
         out[name] = parse_value(value)
     return out
 
@@ -154,11 +170,13 @@ def parse_targets(context: click.Context, parameter: click.Parameter, names: Any
         raise click.BadParameter(str(error)) from error
 
 
-def load_kernel(reference: str, define: Mapping[str, Any], num_warps: int | None) -> tuple[Kernel, Signature]:
+def load_kernel(reference: str, define: Mapping[str, Any], **options: int | None) -> tuple[Kernel, Signature]:
+    """The kernel, and its signature for -D and the launch options; options that are None are the kernel's own."""
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
     _check_definitions(kernel, define)
-    return kernel, kernel.signature(num_warps, **define)
+    given = {name: value for name, value in options.items() if value is not None}
+    return kernel, kernel.signature(**given, **define)
 
 
 def _check_definitions(kernel: Kernel, define: Mapping[str, Any]) -> None:
@@ -200,10 +218,9 @@ def resource_line(compiled: Compiled) -> str:
     facts = compiled.metadata
     spills = f"{facts['spill_bytes']} bytes of spills" if facts["spill_bytes"] else "0 spills"
     assembler = facts["assembler"]
-    by = f"ptxas {assembler['version']} at {assembler['path']}" if assembler["version"] else assembler["path"]
     return (
         f"{compiled.name} {compiled.target}: {compiled.registers} registers, {compiled.shared} bytes shared, {spills}, "
-        f"{facts['threads']} threads; {by}"
+        f"{facts['threads']} threads; {assembler['name']} {assembler['version']} at {assembler['path']}"
     )
 
 
@@ -216,6 +233,7 @@ def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, s
         "name": compiled.name,
         "target": compiled.target,
         "num_warps": facts["num_warps"],
+        "maxnreg": facts["maxnreg"],
         "threads": facts["threads"],
         "shared": compiled.shared,
         "grid": "CTAs along x, y and z: tl.program_id(0), (1) and (2); a CTA has `threads` threads along x",
@@ -282,7 +300,12 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
             help="Value of a tl.constexpr parameter: a number, true, false, a dtype such as float16, or text.",
         )  # fmt: skip
         warps = click.option("--num-warps", type=int, metavar="N", help="Warps of a CTA [default: the kernel's own].")
-        return click.argument("reference", metavar="FILE[:KERNEL]")(targets(define(warps(command))))
+        registers = click.option(
+            "--maxnreg", type=int, metavar="N",
+            help="Registers that a thread may use at most (NVIDIA), so that more CTAs fit on an SM [default: the "
+            "kernel's own].",
+        )  # fmt: skip
+        return click.argument("reference", metavar="FILE[:KERNEL]")(targets(define(warps(registers(command)))))
 
     return decorate
 
@@ -310,6 +333,7 @@ def compile_command(
     targets: tuple[Target, ...],
     define: dict[str, Any],
     num_warps: int | None,
+    maxnreg: int | None,
     emit: Sequence[str],
     folder: Path,
 ) -> None:
@@ -324,7 +348,7 @@ def compile_command(
         if name not in ("json", "all") and not any(name in FILES[target.vendor] for target in targets):
             names = _listed([target.name for target in targets])
             raise click.BadParameter(f"{name} does not exist for {names}.", param_hint="--emit")
-    kernel, signature = load_kernel(reference, define, num_warps)
+    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg)
     for target in targets:
         compiled = compile_kernel(kernel.__tlxc_source__, signature, target)
         _write(compiled, signature, target, emit, folder)
@@ -365,6 +389,7 @@ def inspect_command(
     target: Target,
     define: dict[str, Any],
     num_warps: int | None,
+    maxnreg: int | None,
     after: str,
     layouts: bool,
     memory: bool,
@@ -378,7 +403,7 @@ def inspect_command(
     for name in wanted:
         if name not in (*FILES[target.vendor], *(["sass"] if target.vendor == "nvidia" else [])):
             raise click.BadParameter(f"{name} does not exist for {target.name}.", param_hint=f"--{name}")
-    kernel, signature = load_kernel(reference, define, num_warps)
+    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg)
     if not wanted or layouts or memory:
         module = lowered(kernel, signature, target, after)
         views = [show(module) for given, show in ((layouts, layout_table), (memory, memory_table)) if given]
@@ -394,10 +419,10 @@ def lowered(kernel: Kernel, signature: Signature, target: Target, after: str) ->
     from tlxc.codegen.generate import check_supported
 
     module = build(kernel.__tlxc_source__, signature, target)
-    if after != STAGES[0]:
-        check_supported(module, target)
-        run_passes(module, target, until=after)
-    return module
+    with errors_at(kernel.__tlxc_source__):
+        if after != STAGES[0]:
+            check_supported(module, target)
+        return run_passes(module, target, until=after)
 
 
 def _sass(compiled: Compiled) -> str:
@@ -426,7 +451,7 @@ def layout_table(module: Module) -> str:
 def memory_table(module: Module) -> str:
     """Where each buffer lies in shared memory, and in which lines of the source it is in use."""
     rows = [
-        (str(offset), str(size), name, f"{first}-{last}")
+        (str(offset), str(size), name, str(first) if first == last else f"{first}-{last}")
         for offset, size, name, first, last in module.attrs.get("memory_map", ())
     ]
     total = f"{module.attrs.get('shared', 0)} bytes of shared memory\n"

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tlxc.errors import CompileError
+from tlxc.errors import CompileError, TlxcError
 from tlxc.frontend.signature import Signature
 from tlxc.ir.core import Module
 from tlxc.ir.printer import print_module
@@ -132,7 +133,7 @@ def run_passes(
     `TLXC_DUMP` (a regular expression over pass names, `frontend` among them) prints the module to stderr.
     """
     timings = timings or Timings()
-    dump = os.environ.get("TLXC_DUMP")
+    dump = _dumped()
     _dump(dump, "frontend", module)
     layouts = False
     for name, run in PASSES:
@@ -149,8 +150,22 @@ def run_passes(
     return module
 
 
-def _dump(pattern: str | None, name: str, module: Module) -> None:
-    if pattern and re.fullmatch(pattern, name):
+def _dumped() -> frozenset[str]:
+    """The passes that `TLXC_DUMP` names."""
+    pattern = os.environ.get("TLXC_DUMP")
+    if not pattern:
+        return frozenset()
+    try:
+        found = frozenset(name for name in ("frontend", *_ORDER) if re.fullmatch(pattern, name))
+    except re.error as error:
+        raise TlxcError(f"TLXC_DUMP is {pattern!r}, which is not a regular expression: {error}.") from None
+    if not found:
+        raise TlxcError(f"TLXC_DUMP is {pattern!r}, which matches no pass; there are frontend, {', '.join(_ORDER)}.")
+    return found
+
+
+def _dump(dumped: frozenset[str], name: str, module: Module) -> None:
+    if name in dumped:
         print(f"// ---- after {name}\n{print_module(module)}", file=sys.stderr)
 
 
@@ -159,7 +174,17 @@ def compile_kernel(source: Source, signature: Signature, target: Target) -> Comp
     timings = Timings()
     with timings.stage("frontend"):
         module = build(source, signature, target)
-    return compile_module(module, target, timings)
+    with errors_at(source):
+        return compile_module(module, target, timings)
+
+
+@contextmanager
+def errors_at(source: Source) -> Iterator[None]:
+    """An error that no op caused, as a number of warps that the target lacks, stands at the kernel itself."""
+    try:
+        yield
+    except CompileError as error:
+        raise error.at(source.location(source.node))  # noqa: B904  (it is the same error)
 
 
 def compile_module(module: Module, target: Target, timings: Timings | None = None) -> Compiled:
@@ -181,6 +206,7 @@ def compile_module(module: Module, target: Target, timings: Timings | None = Non
         "name": module.name,
         "target": target.name,
         "num_warps": module.num_warps,
+        "maxnreg": module.maxnreg,
         "threads": module.num_warps * target.warp_size,
         "shared": module.attrs.get("shared", 0),
         "params": [
@@ -196,11 +222,11 @@ def compile_module(module: Module, target: Target, timings: Timings | None = Non
 def _assemble_nvidia(
     llvm: str, target: Target, asm: dict[str, str | bytes], metadata: dict[str, Any], timings: Timings
 ) -> None:
-    from tlxc.codegen.backend import emit_assembly
+    from tlxc.codegen.backend import emit
     from tlxc.codegen.nvptx.assemble import assemble
 
     parts: dict[str, float] = {}
-    ptx = emit_assembly(llvm, target, parts)
+    (ptx,) = emit(llvm, target, parts, "assembly")
     timings.add_seconds(parts)
     with timings.stage("ptxas"):
         built = assemble(ptx, target.ptxas_arch)
@@ -210,7 +236,7 @@ def _assemble_nvidia(
         "spill_bytes": built.spill_stores + built.spill_loads,
         "stack_bytes": built.stack_bytes,
         "notes": list(built.notes),
-        "assembler": {"path": str(built.path), "version": built.version},
+        "assembler": {"name": "ptxas", "version": built.version, "path": str(built.path)},
     }
 
 
@@ -218,13 +244,10 @@ def _assemble_amd(
     llvm: str, target: Target, asm: dict[str, str | bytes], metadata: dict[str, Any], timings: Timings
 ) -> None:
     from tlxc.codegen.amdgpu.link import link
-    from tlxc.codegen.backend import emit_assembly, emit_object
+    from tlxc.codegen.backend import emit
 
     parts: dict[str, float] = {}
-    asm["amdgcn"] = emit_assembly(llvm, target, parts)
-    timings.add_seconds(parts)
-    parts = {}
-    obj = emit_object(llvm, target, parts)
+    asm["amdgcn"], obj = emit(llvm, target, parts, "assembly", "object")
     timings.add_seconds(parts)
     with timings.stage("link"):
         asm["hsaco"] = link(obj)
@@ -240,7 +263,12 @@ _AMD_FIELDS = {
 
 
 def _amd_resources(text: str) -> dict[str, Any]:
-    out: dict[str, Any] = {"notes": [], "assembler": {"path": "LLVM (llvmlite)", "version": ""}}
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    version = ".".join(map(str, llvm.llvm_version_info))
+    assembler = {"name": "LLVM", "version": version, "path": str(Path(llvmlite.__file__).parent)}
+    out: dict[str, Any] = {"notes": [], "assembler": assembler}
     for name, key in _AMD_FIELDS.items():
         m = re.search(rf"\.{key}:\s*(\d+)", text)
         out[name] = int(m[1]) if m else None

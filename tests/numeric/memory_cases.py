@@ -24,6 +24,7 @@ from .support import (
     exact,
     plain,
     small_integers,
+    storage,
     to_storage,
     values,
     wide,
@@ -142,13 +143,12 @@ def unused_atomic_kernel(x, index, counters, n, BLOCK: tl.constexpr):
 
 
 @tlxc.kernel
-def ticket_kernel(counter, owner, spread, limit, BLOCK: tl.constexpr):
+def ticket_kernel(counter, owner, spread, late, limit, BLOCK: tl.constexpr):
     ticket = tl.atomic_add(counter, 1)
     pid = tl.program_id(0)
     tl.store(owner + ticket, pid)
     tl.store(spread + ticket * BLOCK + tl.arange(0, BLOCK), pid)
-    late = tl.atomic_add(counter + 1, 5, mask=ticket < limit)
-    tl.store(owner + limit + 3 + ticket, late)
+    tl.store(late + ticket, tl.atomic_add(counter + 1, 5, mask=ticket < limit))
 
 
 @tlxc.kernel
@@ -416,23 +416,19 @@ def _ticket_case(dtype: DType, warps: int) -> Case:
         programs, limit = (40, 30) if big else (7, 5)
 
         def owners(found: Array) -> None:
-            assert sorted(found[:programs]) == list(range(programs)), f"owners {found[:programs]}"
-            late = found[limit + 3 : limit + 3 + programs]
-            wanted = [5 * i for i in range(limit)] + [0] * (programs - limit)
-            assert sorted(late) == sorted(wanted), f"old values of the second counter {late}"
+            assert sorted(found) == list(range(programs)), f"owners {found}"
+
+        def late(found: Array) -> None:
+            assert sorted(found) == [0] * (programs - limit) + [5 * i for i in range(limit)], f"old values {found}"
 
         def tiles(found: Array) -> None:
             assert (found == found[:, :1]).all(), "a program's tile holds one number"
-            assert sorted(found[:, 0]) == list(range(programs))
+            owners(found[:, 0])
 
-        args = {
-            "counter": InOut(np.zeros(2, np.dtype(dtype.name))), "owner": Out(limit + 3 + programs, int32),
-            "spread": Out((programs, 128), int32), "limit": limit, "BLOCK": 128,
-        }  # fmt: skip
-        counter = exact(np.array([programs, 5 * limit]))
-        return Launch(
-            (programs,), args, {"counter": counter, "owner": Expect(check=owners), "spread": Expect(check=tiles)}
-        )
+        outs = {"owner": Out(programs, int32), "spread": Out((programs, 128), int32), "late": Out(programs, int32)}
+        args = {"counter": InOut(np.zeros(2, storage(dtype))), **outs, "limit": limit, "BLOCK": 128}
+        checks = {name: Expect(check=fn) for name, fn in (("owner", owners), ("spread", tiles), ("late", late))}
+        return Launch((programs,), args, {"counter": exact(np.array([programs, 5 * limit])), **checks})
 
     return Case(f"ticket-{dtype}-w{warps}", ticket_kernel, make, warps)
 

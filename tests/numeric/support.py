@@ -137,6 +137,11 @@ def values(rng: np.random.Generator, dtype: DType, n: int) -> Array:
     return rng.permutation(chosen)
 
 
+def every_value(dtype: DType) -> Array:
+    """All bit patterns of an 8 or 16-bit dtype."""
+    return np.arange(1 << dtype.bits, dtype=f"uint{dtype.bits}").view(storage(dtype))
+
+
 def pairs(rng: np.random.Generator, dtype: DType, n: int) -> tuple[Array, Array]:
     """Two arrays of n values in which every pair of special values occurs where n allows."""
     s = specials(dtype)

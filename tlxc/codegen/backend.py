@@ -38,35 +38,36 @@ def _machine(target: Target) -> Any:
 
 
 def _optimised(text: str, target: Target, timings: dict[str, float]) -> Any:
-    """The parsed module after the O1 pipeline without unrolling and vectorisers."""
+    """The parsed module, cleaned up: what the tile passes and the assembler do not do themselves.
+
+    A full O1 pipeline costs more than it saves and takes vector loads from shared memory apart.
+    """
     llvm = _binding()
     start = time.perf_counter()
     module = llvm.parse_assembly(text)
     parsed = time.perf_counter()
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    builder = llvm.create_pass_builder(_machine(target), options)
-    builder.getModulePassManager().run(module, builder)
+    builder = llvm.create_pass_builder(_machine(target), llvm.create_pipeline_tuning_options(speed_level=1))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_instruction_combine_pass()
+    passes.add_new_gvn_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_dead_code_elimination_pass()
+    passes.run(module, builder)
     timings["llvm parse"] = parsed - start
     timings["llvm optimise"] = time.perf_counter() - parsed
     return module
 
 
-def emit_assembly(text: str, target: Target, timings: dict[str, float]) -> str:
-    """PTX or AMDGPU assembly."""
+def emit(text: str, target: Target, timings: dict[str, float], *kinds: str) -> list[Any]:
+    """What LLVM makes of one module, in the order of `kinds`: "assembly" (text) or "object" (bytes).
+
+    Emission changes the module, so each kind is emitted from a copy; `timings` gets seconds per stage.
+    """
+    emitters = {"assembly": "emit_assembly", "object": "emit_object"}
     with _LOCK:
         module = _optimised(text, target, timings)
+        copies = [_binding().parse_assembly(str(module)) for _ in kinds[1:]]
         start = time.perf_counter()
-        out: str = _machine(target).emit_assembly(module)
-        timings["llvm emit"] = time.perf_counter() - start
-    return out
-
-
-def emit_object(text: str, target: Target, timings: dict[str, float]) -> bytes:
-    """A relocatable object (AMDGPU)."""
-    with _LOCK:
-        module = _optimised(text, target, timings)
-        start = time.perf_counter()
-        out: bytes = _machine(target).emit_object(module)
+        out = [getattr(_machine(target), emitters[kind])(m) for kind, m in zip(kinds, [module, *copies])]
         timings["llvm emit"] = time.perf_counter() - start
     return out

@@ -31,8 +31,25 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 
 
+# Words of PTX that may not name a kernel
+_RESERVED = ("_", "WARP_SZ")
+
+
 def check_supported(module: Module, target: Target) -> None:
-    """Invariant after it: every op has a lowering for the target."""
+    """Invariant after it: every op has a lowering for the target, and every option of the module means something."""
+    if module.maxnreg is not None and target.vendor != "nvidia":
+        raise CompileError(
+            "maxnreg is an option of NVIDIA targets",
+            found=f"maxnreg={module.maxnreg} for target {target.name}",
+            allowed="maxnreg=None on AMD targets",
+            fix="leave maxnreg out where the target is AMD's",
+        )
+    if not (module.name.isascii() and module.name.isidentifier()) or module.name in _RESERVED:
+        raise CompileError(
+            f"a kernel cannot be called `{module.name}`",
+            allowed="names of ASCII letters, digits and _, which assemblers read; neither `_` nor `WARP_SZ`",
+            fix="rename the function",
+        )
     refused = REFUSED[target.vendor]
     for op in module.walk():
         if op.kind in refused:
@@ -44,10 +61,15 @@ def implemented(vendor: str) -> frozenset[str]:
     return frozenset(LOWER) | frozenset(VENDOR_OPS[vendor]) | {"yield"}
 
 
-def _parameter(p: Param) -> str:
+def _argument(p: Param, index: int) -> str:
+    """The SSA name of a parameter, distinct from every name that the writer makes."""
+    return f"%arg.{p.name if p.name.isascii() else index}"
+
+
+def _parameter(p: Param, name: str) -> str:
     if isinstance(p.type, Pointer):
-        return f"ptr addrspace(1) align {max(p.align, p.type.dtype.bytes)} %{p.name}"
-    return f"{memory_type(p.type.dtype)} %{p.name}"  # type: ignore[union-attr]
+        return f"ptr addrspace(1) align {max(p.align, p.type.dtype.bytes)} {name}"
+    return f"{memory_type(p.type.dtype)} {name}"  # type: ignore[union-attr]
 
 
 def generate(module: Module, target: Target) -> str:
@@ -56,12 +78,12 @@ def generate(module: Module, target: Target) -> str:
     emitter = EMITTERS[target.vendor](target, writer)
     writer.start("entry")
     low = Lowering(module, target, emitter, VENDOR_OPS[target.vendor])
-    for p in module.params:
-        name = f"%{p.name}"
+    names = [_argument(p, i) for i, p in enumerate(module.params)]
+    for p, name in zip(module.params, names):
         low.set(p.value, [writer.assign(f"icmp ne i8 {name}, 0") if p.type == Scalar(int1) else name])
     low.region(module.body)
     writer.emit("ret void")
-    head = emitter.kernel_head(module.name, [_parameter(p) for p in module.params])
-    threads = module.num_warps * target.warp_size
-    lines = [*emitter.header(module), *writer.declares.values(), f"{head} {{", *writer.lines, "}"]
-    return "\n".join([*lines, *emitter.attributes(threads)]) + "\n"
+    head = emitter.kernel_head(module.name, [_parameter(p, name) for p, name in zip(module.params, names)])
+    types = [f"{name} = type {text}" for text, name in writer.structs.items()]
+    lines = [*emitter.header(module), *types, *writer.declares.values(), f"{head} {{", *writer.lines, "}"]
+    return "\n".join([*lines, *emitter.attributes(module)]) + "\n"

@@ -56,6 +56,7 @@ class Writer:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.declares: dict[str, str] = {}
+        self.structs: dict[str, str] = {}  # literal type -> name
         self.count = 0
         self.block = "entry"
 
@@ -101,6 +102,34 @@ class Writer:
             self.emit(call)
             return ""
         return self.assign(call)
+
+    def call_values(self, types: list[str], name: str, args: list[tuple[str, str]], tail: str = "") -> list[str]:
+        """A call whose results come as one value or as a struct of them."""
+        if len(types) == 1:
+            return [self.call(types[0], name, args, tail)]
+        struct = f"{{ {', '.join(types)} }}"
+        value = self.call(struct, name, args, tail)
+        return [self.assign(f"extractvalue {struct} {value}, {i}") for i in range(len(types))]
+
+    def asm_values(
+        self, types: list[str], text: str, constraints: str, args: list[tuple[str, str]], tail: str = " #1"
+    ) -> list[str]:
+        """Inline assembly with several results.  Their struct gets a name: spelled out, the type of 128 accumulators
+        would make up most of the text."""
+        if len(types) == 1:
+            return [self.asm(types[0], text, constraints, args, tail)]
+        struct = self.structs.setdefault(f"{{ {', '.join(types)} }}", f"%s{len(self.structs)}")
+        value = self.asm(struct, text, constraints, args, tail)
+        return [self.assign(f"extractvalue {struct} {value}, {i}") for i in range(len(types))]
+
+    def vector(self, names: list[str], element: str) -> tuple[str, str]:
+        """(type, value) of a vector of these; of one, the value itself."""
+        if len(names) == 1:
+            return element, names[0]
+        type_, value = f"<{len(names)} x {element}>", "poison"
+        for i, x in enumerate(names):
+            value = self.assign(f"insertelement {type_} {value}, {element} {x}, i32 {i}")
+        return type_, value
 
     # -- i32 arithmetic with the trivial cases folded, so that index code stays short
     def add(self, a: str, b: str, type: str = "i32") -> str:

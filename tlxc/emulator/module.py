@@ -11,6 +11,7 @@ from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.parse import TERMINATORS, Instruction, parse_instruction
 from tlxc.emulator.values import Type, align_of
 
+_NAMED_TYPE = re.compile(r"^(%[\w.$-]+) = type (.*)$", re.M)
 _LABEL = re.compile(r'^(?:"([^"]*)"|([\w.$-]+)):')
 
 
@@ -56,11 +57,20 @@ class Module:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
+def _spelled_out(text: str) -> str:
+    """The text with named types replaced by what they name; a definition becomes an empty line."""
+    named = dict(_NAMED_TYPE.findall(text))
+    if not named:
+        return text
+    text = _NAMED_TYPE.sub("", text)
+    return re.sub("|".join(rf"{re.escape(name)}(?![\w.$-])" for name in named), lambda m: named[m[0]], text)
+
+
 class _Lines:
     """Logical lines: tokens of physical lines joined until brackets balance."""
 
     def __init__(self, text: str) -> None:
-        self.lines, self.at = text.split("\n"), 0
+        self.lines, self.at = _spelled_out(text).split("\n"), 0
 
     def next(self) -> str | None:
         if self.at >= len(self.lines):

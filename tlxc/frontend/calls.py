@@ -230,8 +230,17 @@ def describe_failure(
         )
     if isinstance(node, (ast.BinOp, ast.AugAssign, ast.Compare, ast.UnaryOp)) and isinstance(error, TypeError):
         operands = " and ".join(describe_type(a) for a in args)
-        return CompileError(f"this operator does not take {operands}")
+        return CompileError(f"`{_symbol(node)}` does not take {operands}")
     return CompileError("this expression cannot be computed at compile time", found=text)
+
+
+def _symbol(node: ast.BinOp | ast.AugAssign | ast.Compare | ast.UnaryOp) -> str:
+    """The operator as it is written; of a chained comparison, its first one."""
+    from .expressions import BINARY, COMPARE, UNARY
+
+    if isinstance(node, ast.Compare):
+        return COMPARE[type(node.ops[0])][1]
+    return UNARY[type(node.op)][1] if isinstance(node, ast.UnaryOp) else BINARY[type(node.op)][1]
 
 
 def _wrong_arguments(what: str, fn: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> CompileError | None:

@@ -21,8 +21,10 @@ class Argument:
 @dataclass(frozen=True)
 class Signature:
     """One specialisation of a kernel.  `arguments` are passed at launch, in order; `constants` are compile-time values:
-    constexpr parameters, `None`, and integers specialised to 1."""
+    constexpr parameters, `None`, and integers specialised to 1.  `maxnreg`: registers that a thread may use at most;
+    None is no limit."""
 
     arguments: tuple[tuple[str, Argument], ...]
     constants: tuple[tuple[str, Any], ...] = ()
     num_warps: int = 4
+    maxnreg: int | None = None

@@ -168,14 +168,29 @@ class Source:
         except NameError as error:  # Python 3.14 evaluates them when they are asked for
             summary = f"an annotation of `{self.name}` cannot be evaluated"
             raise CompileError(summary, found=str(error), fix="import or define that name") from error
-        return {name: self._evaluated(a) if isinstance(a, str) else a for name, a in raw.items()}
+        return {name: self._evaluated(name, a) if isinstance(a, str) else a for name, a in raw.items()}
 
-    def _evaluated(self, annotation: str) -> Any:
+    def _evaluated(self, name: str, annotation: str) -> Any:
+        """What an annotation written as text means.  Any text may stand there: a type name such as "i32" is for the
+        reader of the parameters.  What `from __future__ import annotations` hides from Python is an error here."""
         scope = {name: value for name, value in self.closure()}
         try:
             return eval(annotation, self.fn.__globals__, scope)
-        except Exception:  # any text may stand there; a type name such as "i32" is for the reader of the parameters
+        except CompileError as error:
+            raise error.at(self._parameter_location(name)) from None
+        except AttributeError as error:
+            raise CompileError(
+                f"the annotation of `{name}` cannot be evaluated",
+                found=f"{annotation}: {error}",
+                loc=self._parameter_location(name),
+            ) from None
+        except Exception:
             return annotation
+
+    def _parameter_location(self, name: str) -> Location | None:
+        arguments = self.node.args
+        known = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        return next((self.location(a) for a in known if a.arg == name), None)
 
     # ---------------------------------------------------------------------------------------------- the surroundings
     def closure(self) -> Iterator[tuple[str, Any]]:
@@ -220,11 +235,12 @@ class Source:
 
 _SOURCES: weakref.WeakKeyDictionary[FunctionType, Source] = weakref.WeakKeyDictionary()
 
+_COROUTINE = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _REFUSED_FLAGS = (
-    (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR, "is a coroutine", "write `def` without `async`"),
-    (inspect.CO_GENERATOR, "is a generator", "store results through pointers and remove `yield`"),
-    (inspect.CO_VARARGS, "takes `*args`", "name every parameter, or pass one tuple"),
-    (inspect.CO_VARKEYWORDS, "takes `**kwargs`", "name every parameter"),
+    (_COROUTINE, "is a coroutine, but a kernel cannot be one", "write `def` without `async`"),
+    (inspect.CO_GENERATOR, "is a generator, but a kernel cannot be one", "store results by tl.store, without `yield`"),
+    (inspect.CO_VARARGS, "takes `*args`, which a kernel cannot", "name every parameter, or pass one tuple"),
+    (inspect.CO_VARKEYWORDS, "takes `**kwargs`, which a kernel cannot", "name every parameter"),
 )
 
 
@@ -237,9 +253,7 @@ def _check_kind(fn: FunctionType) -> None:
         )
     for flag, what, fix in _REFUSED_FLAGS:
         if code.co_flags & flag:
-            raise CompileError(
-                f"`{fn.__name__}` at {code.co_filename}:{code.co_firstlineno} {what}, which a kernel cannot", fix=fix
-            )
+            raise CompileError(f"`{fn.__name__}` at {code.co_filename}:{code.co_firstlineno} {what}", fix=fix)
 
 
 def _no_source(name: str, file: str) -> CompileError:

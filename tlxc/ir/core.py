@@ -103,12 +103,14 @@ class Param:
 
 @dataclass
 class Module:
-    """One kernel for one target: parameters, body and launch facts."""
+    """One kernel for one target: parameters, body and launch facts.  `maxnreg`: registers that a thread may use at most
+    (NVIDIA); None for no limit."""
 
     name: str
     params: list[Param] = field(default_factory=list)
     body: Region = field(default_factory=Region)
     num_warps: int = 4
+    maxnreg: int | None = None
     attrs: dict[str, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[Op]:

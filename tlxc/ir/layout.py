@@ -385,8 +385,7 @@ def reshape(a: Layout, shape: tuple[int, ...]) -> Layout:
     if _digits(shape) != _digits(a.shape):
         raise LayoutError(
             f"Reshape of {a.shape} to {shape} would cut a repetition: an extent c * 2^k (c odd) is held as c copies of "
-            f"a power-of-two tile, and the odd factors must keep their places. Split a dimension by its odd factor "
-            f"first, or use the n-way column split to cut an extent such as 192 into contiguous halves."
+            f"a power-of-two tile, and the odd factors must keep their places, as in (64, 192) and (64, 3, 64)."
         )
     reps, bits = _tile_of(shape)
     return intern(a.ins, bits, reps)

@@ -232,6 +232,8 @@ class _Parser:
             self.accept(",")
         self.expect("warps")
         module.num_warps = int(self.next())
+        if self.accept("maxnreg"):
+            module.maxnreg = int(self.next())
         module.attrs = self.attrs()
         self.expect("{")
         module.body = self.region()

@@ -1,7 +1,7 @@
 """Prints tile IR; `tlxc.ir.parser` reads it back to the same module.
 
     #0 = 1024 r[i1,i2] l[i4,i8,i16,i32,i64] w[i128,i256]          layouts, numbered as they appear
-    module @scale(%x: ptr<f16> align 16, %n: i32 divisible 16) warps 4 {
+    module @scale(%x: ptr<f16> align 16, %n: i32 divisible 16) warps 4 maxnreg 64 {      `maxnreg` only if set
       %0 = program_id {axis = 0} : i32
       %1 = load %p, %mask, _ : tensor<1024xf16, #0>               `_` is an absent operand
       %2 = for %lo, %hi, %step, %init : f32 {
@@ -125,7 +125,9 @@ class Printer:
         for p in module.params:
             text = f"{self.name(p.value)}: {self.type(p.type)}"
             params.append(text + f" align {p.align}" * bool(p.align) + f" divisible {p.divisible}" * (p.divisible != 1))
-        head = f"module @{module.name}({', '.join(params)}) warps {module.num_warps}{self.attrs(module.attrs)} {{"
+        limit = "" if module.maxnreg is None else f" maxnreg {module.maxnreg}"
+        warps = f"warps {module.num_warps}{limit}"
+        head = f"module @{module.name}({', '.join(params)}) {warps}{self.attrs(module.attrs)} {{"
         body: list[str] = []
         self.region(module.body, "", body)
         lines = [f"#{i} = {text}" for text, i in self.layouts.items()] + [head, *body, "}"]

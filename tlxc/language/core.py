@@ -328,7 +328,8 @@ def describe(x: object) -> str:
         return f"the compile-time value {x!r}"
     if isinstance(x, (DType, Pointer)):
         return f"the type {name_of(x)}"
-    return f"{x!r} ({type(x).__name__})"
+    text = repr(x)
+    return f"{text} ({type(x).__name__})" if len(text) < 60 and "\n" not in text else f"a {type(x).__name__}"
 
 
 # ----------------------------------------------------------------------------------------------------- building values

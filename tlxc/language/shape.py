@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from tlxc.errors import CompileError
-from tlxc.ir.types import DType, Tensor, int32
+from tlxc.ir.types import DType, Pointer, Tensor, int32
 
 from .core import (
     as_tensor,
@@ -208,6 +208,12 @@ def subscript(x: tensor, index: Any) -> tensor:
     """`x[...]` with `:` and `None`, which only change the rank; axes that are not named stay."""
     items = index if isinstance(index, tuple) else (index,)
     if any(not (i is None or isinstance(i, slice) and i == slice(None)) for i in items):
+        if isinstance(x.dtype, Pointer):
+            raise CompileError(
+                "a pointer cannot be indexed",
+                found=f"a subscript of {describe(x)} that is neither `:` nor `None`",
+                fix="read memory with tl.load(pointer + offset), write it with tl.store(pointer + offset, value)",
+            )
         raise CompileError(
             "a tile cannot be indexed",
             found=f"a subscript of {describe(x)} that is neither `:` nor `None`",

@@ -77,14 +77,14 @@ def _refusal(op: Op, extents: Extents, warps: int, target: Target) -> CompileErr
     if not allowed:
         names = ", ".join(t.name for t in all_targets() if t.features & _ALLOWED.keys())
         return CompileError(
-            f"dot is not supported on {target.name}.",
+            f"dot is not supported on {target.name}",
             found=found,
             allowed=f"targets whose matrix instruction is wgmma or mma.sync: {names}",
             fix="compile for one of these targets, or write the product as a sum of elementwise products",
             loc=op.loc,
         )
     return CompileError(
-        f"No matrix instruction of {target.name} computes this dot.",
+        f"no matrix instruction of {target.name} computes this dot",
         found=found,
         allowed="; or ".join(allowed),
         fix="pad M, N and K to multiples of the instruction (masked loads give zeros)",

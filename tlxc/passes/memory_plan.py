@@ -164,10 +164,10 @@ def _overflow(buffers: list[_Live], total: int, target: Target) -> CompileError:
     largest = sorted(buffers, key=lambda b: -b.size)
     listed = "; ".join(f"{b.name} {b.alloc.result.type.shape} {b.size} bytes" for b in largest)  # type: ignore[union-attr]
     return CompileError(
-        "The buffers of this kernel do not fit into shared memory.",
+        "the buffers of this kernel do not fit into shared memory",
         found=f"{total} bytes are live at once: {listed}",
         allowed=f"{target.max_shared} bytes per CTA on {target.name}",
         fix="use smaller tiles or fewer stages, or spread the tile over more CTAs",
         loc=largest[0].alloc.loc,
-        related=[(f"{b.name}, {b.size} bytes", b.alloc.loc) for b in largest[1:4]],
+        related=list(dict.fromkeys((f"{b.name}, {b.size} bytes", b.alloc.loc) for b in largest[1:4])),
     )

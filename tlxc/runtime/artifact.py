@@ -42,6 +42,11 @@ class CompiledKernel:
         return int(self.metadata["num_warps"])
 
     @property
+    def maxnreg(self) -> int | None:
+        """Registers that a thread may use at most; None where the assembler was free."""
+        return self.metadata.get("maxnreg")
+
+    @property
     def shared(self) -> int:
         """Dynamic shared memory of a CTA in bytes."""
         return int(self.metadata["shared"])

@@ -22,8 +22,11 @@ from tlxc.runtime import tokens
 from tlxc.runtime.fast_bind import OPTIONS, Given, Host, generate
 from tlxc.runtime.launcher import FLOAT, INTEGER, SKIP
 from tlxc.runtime.tokens import ALIGN, as_python, freeze
+from tlxc.targets import all_targets
 
 NUM_WARPS = (1, 2, 4, 8, 16, 32)
+# Below 24 the assembler raises the limit by itself; above, no NVIDIA thread can use more.
+MAXNREG = range(24, 1 + max(target.max_registers for target in all_targets() if target.vendor == "nvidia"))
 
 
 class ArgumentError(TlxcError, TypeError):
@@ -70,19 +73,28 @@ def declared(annotation: Any) -> Argument | None:
 
 
 class Binder:
-    """What is known of a kernel's parameters; `plain` are those that are not specialised."""
+    """What is known of a kernel's parameters; `plain` are those that are not specialised.
 
-    def __init__(self, source: Source, num_warps: int, do_not_specialize: Sequence[str | int] = ()) -> None:
+    `num_warps` and `maxnreg` are those of launches that give none.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        num_warps: int,
+        do_not_specialize: Sequence[str | int] = (),
+        maxnreg: int | None = None,
+    ) -> None:
         self.source = source
         self.parameters = source.parameters
-        self.num_warps = num_warps
+        self.options = {"num_warps": num_warps, "num_stages": None, "maxnreg": maxnreg}
         self.declared = {p.name: declared(p.annotation) for p in self.parameters}
         self.plain = self._plain_names(do_not_specialize)
         self._check_parameters()
 
     def generate(self, host: Host) -> tuple[Callable[..., Any], Callable[..., Given]]:
         """The kernel's functions `launch(grid, ...)` and `given(...)`, see `fast_bind.generate`."""
-        return generate(host, self.source.name, self.parameters, self.declared, self.plain, self.num_warps)
+        return generate(host, self.source.name, self.parameters, self.declared, self.plain, self.options)
 
     @property
     def where(self) -> str:
@@ -140,7 +152,7 @@ class Binder:
         hint = f" Did you mean `{close[0]}`?" if close else ""
         raise ArgumentError(
             f"{self.where} has no parameter `{name}`.{hint} Its parameters are {', '.join(known)}; launch options are "
-            f"{' and '.join(OPTIONS)}."
+            f"{', '.join(OPTIONS[:-1])} and {OPTIONS[-1]}."
         )
 
     def _missing(self, missing: Sequence[Parameter]) -> str:
@@ -161,7 +173,8 @@ class Binder:
         """
         run_time: list[tuple[str, Argument]] = []
         constants: list[tuple[str, Any]] = []
-        identity: list[Any] = [self._num_warps(arguments["num_warps"])]
+        warps, maxnreg = self._num_warps(arguments["num_warps"]), self._maxnreg(arguments["maxnreg"])
+        identity: list[Any] = [warps, maxnreg]
         kinds = bytearray()
         devices: dict[int, str] = {}
         for p in self.parameters:
@@ -184,11 +197,16 @@ class Binder:
             _note_num_stages()
         if len(devices) > 1 and not ahead:
             raise ArgumentError(self._several(devices))
-        signature = Signature(tuple(run_time), tuple(constants), identity[0])
+        signature = Signature(tuple(run_time), tuple(constants), warps, maxnreg)
         return Bound(signature, tuple(identity), bytes(kinds), next(iter(devices), None))
 
-    def declared_signature(self, constants: Mapping[str, Any], num_warps: int | None = None) -> Signature:
-        """The signature that the annotations declare, for compiling ahead of time: nothing else is assumed."""
+    def declared_signature(
+        self, constants: Mapping[str, Any], num_warps: int | None = None, maxnreg: Any = MISSING
+    ) -> Signature:
+        """The signature that the annotations declare, for compiling ahead of time: nothing else is assumed.
+
+        `num_warps` None and `maxnreg` MISSING stand for the kernel's own; `maxnreg` None is no limit.
+        """
         for name in constants:
             self._check_known(name)
         run_time, fixed = [], []
@@ -207,13 +225,23 @@ class Binder:
                 )
             else:
                 run_time.append((p.name, argument))
-        warps = self._num_warps(self.num_warps if num_warps is None else num_warps)
-        return Signature(tuple(run_time), tuple(fixed), warps)
+        warps = self._num_warps(self.options["num_warps"] if num_warps is None else num_warps)
+        limit = self._maxnreg(self.options["maxnreg"] if maxnreg is MISSING else maxnreg)
+        return Signature(tuple(run_time), tuple(fixed), warps, limit)
 
     def _num_warps(self, value: Any) -> int:
         number = as_python(value)
         if type(number) is not int or number not in NUM_WARPS:
             raise ArgumentError(f"{self.where}: num_warps is {value!r}; it may be 1, 2, 4, 8, 16 or 32.")
+        return number
+
+    def _maxnreg(self, value: Any) -> int | None:
+        number = as_python(value)
+        if number is not None and (type(number) is not int or number not in MAXNREG):
+            raise ArgumentError(
+                f"{self.where}: maxnreg is {value!r}; it may be an integer from {MAXNREG[0]} to {MAXNREG[-1]}, the "
+                "registers that a thread may use at most, or None for no limit."
+            )
         return number
 
     def _frozen(self, name: str, value: Any) -> Any:

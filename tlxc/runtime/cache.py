@@ -95,7 +95,7 @@ def key(source_digest: str, signature: Signature, target: Target, assembler: str
     from tlxc import __version__
 
     parts = (f"format {FORMAT}", f"tlxc {__version__}", f"llvmlite {llvmlite.__version__}", assembler, target.name,
-             source_digest, f"warps {signature.num_warps}", constants,
+             source_digest, f"warps {signature.num_warps}", f"maxnreg {signature.maxnreg}", constants,
              *(f"{name} {a.type} {a.align} {a.divisible}" for name, a in signature.arguments))  # fmt: skip
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

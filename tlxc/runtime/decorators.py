@@ -15,20 +15,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(fn: Callable[..., Any], /) -> Kernel: ...
 @overload
 def kernel(
-    *, num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()
+    *, num_warps: int = 4, maxnreg: int | None = None, do_not_specialize: Sequence[str | int] = ()
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(
-    fn: Callable[..., Any] | None = None, /, *, num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    num_warps: int = 4,
+    maxnreg: int | None = None,
+    do_not_specialize: Sequence[str | int] = (),
 ) -> Any:
     """Makes a kernel of a function: `@tlxc.kernel`, or `@tlxc.kernel(num_warps=8, do_not_specialize=["n"])`.
 
-    num_warps: of a CTA, where the launch names none.  do_not_specialize: parameters, by name or position, whose values
-    are not tested for 1, for divisibility by 16 or for 16-byte alignment.
+    num_warps, maxnreg: warps of a CTA, and registers that a thread may use at most (24 to 255, NVIDIA targets; None: no
+    limit), where the launch gives none.  do_not_specialize: parameters, by name or position, whose values are not
+    tested for 1, for divisibility by 16 or for 16-byte alignment.
     """
     from tlxc.runtime.kernel import Kernel
 
     def decorate(fn: Callable[..., Any]) -> Kernel:
-        return Kernel(fn, num_warps, do_not_specialize)
+        return Kernel(fn, num_warps, do_not_specialize, maxnreg)
 
     return decorate if fn is None else decorate(fn)
 

@@ -18,10 +18,10 @@ from tlxc.ir import types as ir
 from tlxc.runtime import tokens
 from tlxc.runtime.launcher import Launcher
 
-OPTIONS = ("num_warps", "num_stages")
+OPTIONS = ("num_warps", "num_stages", "maxnreg")
 MIXED = -3  # stands for the device where arrays are on several
 
-Key = tuple[Any, ...]  # a token for each parameter, num_warps, device
+Key = tuple[Any, ...]  # a token for each parameter, num_warps or (num_warps, maxnreg), device
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ def launch({p}grid, {head}):
 {body}\
     if {p}device is None:
         {p}device = {p}current()
-    {p}key = ({key}num_warps, {p}device)
+    {p}key = ({key}num_warps if maxnreg is None else (num_warps, maxnreg), {p}device)
     try:
-        {p}plan = {p}state.plans.get({p}key)
-    except TypeError:
+        {p}plan = {p}state.plans[{p}key]
+    except (KeyError, TypeError):
         {p}plan = None
     if {p}plan is not None and {p}grid.__class__ is tuple and not {p}surplus and not {p}unknown:
         {p}status = {p}plan.launch({p}grid, {p}plan.stream({p}device), {values})
@@ -129,17 +129,17 @@ def generate(
     parameters: Sequence[Parameter],
     declared: Mapping[str, Argument | None],
     plain: Set[str],
-    num_warps: int,
+    options: Mapping[str, Any],
 ) -> tuple[Callable[..., Any], Callable[..., Given]]:
     """The functions `launch(grid, *args, **options)` and `given(*args, **options)`.
 
-    `plain` names parameters that are not specialised; `num_warps` is that option's default.
+    `plain` names parameters that are not specialised; `options` holds the default of each of OPTIONS.
     """
     prefix = "_"
     while any(p.name.startswith(prefix) for p in parameters):
         prefix += "_"
-    text = _text(prefix, parameters, declared, plain, num_warps)
-    namespace = _namespace(prefix, host, parameters, declared)
+    text = _text(prefix, parameters, declared, plain)
+    namespace = _namespace(prefix, host, parameters, declared, options)
     exec(compile(text, f"<launch of {name}>", "exec"), namespace)
     for function in (namespace["launch"], namespace["given"]):
         function.__name__ = function.__qualname__ = name  # Python names it where an argument is given twice
@@ -147,7 +147,11 @@ def generate(
 
 
 def _namespace(
-    prefix: str, host: Host, parameters: Sequence[Parameter], declared: Mapping[str, Argument | None]
+    prefix: str,
+    host: Host,
+    parameters: Sequence[Parameter],
+    declared: Mapping[str, Argument | None],
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
     scan = tokens.Scanner()
     values: dict[str, Any] = {
@@ -159,12 +163,11 @@ def _namespace(
     for i, parameter in enumerate(parameters):
         values[f"default{i}"] = parameter.default
         values[f"declared{i}"] = declared[parameter.name]
+    values |= {name: options[name] for name in OPTIONS}
     return {prefix + name: value for name, value in values.items()}
 
 
-def _text(
-    p: str, parameters: Sequence[Parameter], declared: Mapping[str, Argument | None], plain: Set[str], num_warps: int
-) -> str:
+def _text(p: str, parameters: Sequence[Parameter], declared: Mapping[str, Argument | None], plain: Set[str]) -> str:
     heads = [f"{parameter.name}={p}default{i}" for i, parameter in enumerate(parameters)]
     positional = sum(not parameter.keyword_only for parameter in parameters)
     heads.insert(positional, f"*{p}surplus")
@@ -175,7 +178,7 @@ def _text(
     named = [*(q.name for q in parameters), *OPTIONS]
     return _LAUNCH.format(
         p=p,
-        head=", ".join([*heads, f"num_warps={num_warps}", "num_stages=None", f"**{p}unknown"]),
+        head=", ".join([*heads, *(f"{name}={p}{name}" for name in OPTIONS), f"**{p}unknown"]),
         body="".join(_parameter_text(p, i, q, declared[q.name], q.name in plain) for i, q in enumerate(parameters)),
         key=key,
         values="".join(f"{p}v{i}, " for i, parameter in enumerate(parameters) if not parameter.constexpr),

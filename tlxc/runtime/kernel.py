@@ -14,7 +14,7 @@ from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tlxc.errors import TlxcError
-from tlxc.frontend.source import Source
+from tlxc.frontend.source import MISSING, Source
 from tlxc.runtime import cuda
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
@@ -40,6 +40,7 @@ class Variant:
     reason: str
     target: str
     num_warps: int
+    maxnreg: int | None
     arguments: Mapping[str, str]
     compiled: CompiledKernel
 
@@ -92,19 +93,29 @@ def _stream(device: int) -> int:
 
 
 class Kernel:
-    """A kernel: `kernel[grid](*args, num_warps=4, **constants)` launches it.
+    """A kernel: `kernel[grid](*args, num_warps=4, maxnreg=None, **constants)` launches it.
 
     `grid` is an int, one to three ints, or a function from all arguments by name to such.  Arguments are specialised
     on: see `variants`.  Inside another kernel it is called like a function.
+
+    num_warps: warps of a CTA.  maxnreg: registers that a thread may use at most, 24 to 255, so that more CTAs fit on an
+    SM; what does not fit into them is spilled to memory (`CompiledKernel.spill_bytes`).  NVIDIA targets only; None, the
+    default, leaves it to the assembler.
     """
 
-    def __init__(self, fn: Callable[..., Any], num_warps: int = 4, do_not_specialize: Sequence[str | int] = ()) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        num_warps: int = 4,
+        do_not_specialize: Sequence[str | int] = (),
+        maxnreg: int | None = None,
+    ) -> None:
         update_wrapper(self, fn)
         self.fn = fn
         self.name = fn.__name__
         self.examples: list[Callable[..., Any]] = []
         self.__tlxc_source__ = Source.of(fn)
-        self._num_warps, self._do_not_specialize = num_warps, tuple(do_not_specialize)
+        self._num_warps, self._maxnreg, self._do_not_specialize = num_warps, maxnreg, tuple(do_not_specialize)
         self._variants: list[Variant] = []
         self._lock = threading.Lock()
         self._versions: dict[str, _Version] = {}
@@ -132,13 +143,16 @@ class Kernel:
         self.examples.append(fn)
         return fn
 
-    def signature(self, num_warps: int | None = None, **constants: Any) -> Signature:
-        """What the annotations declare, for compiling ahead of time: constants by name, nothing else assumed."""
-        return self._binder.declared_signature(constants, num_warps)
+    def signature(self, num_warps: int | None = None, *, maxnreg: Any = MISSING, **constants: Any) -> Signature:
+        """What the annotations declare, for compiling ahead of time: constants by name, nothing else assumed.  Options
+        that are not given are the kernel's own."""
+        return self._binder.declared_signature(constants, num_warps, maxnreg)
 
-    def compile(self, target: str | Target, num_warps: int | None = None, **constants: Any) -> CompiledKernel:
-        """Compiles ahead of time for what the annotations declare; needs no GPU."""
-        signature = self.signature(num_warps, **constants)
+    def compile(
+        self, target: str | Target, num_warps: int | None = None, *, maxnreg: Any = MISSING, **constants: Any
+    ) -> CompiledKernel:
+        """Compiles ahead of time for what the annotations declare; needs no GPU.  Options as for `signature`."""
+        signature = self.signature(num_warps, maxnreg=maxnreg, **constants)
         chosen = _target(target)
         version = self.renew()
         return build(version.digest, version.source, signature, chosen, assembler_for(chosen, None))
@@ -165,7 +179,7 @@ class Kernel:
 
     @cached_property
     def _binder(self) -> Binder:
-        return Binder(self.__tlxc_source__, self._num_warps, self._do_not_specialize)
+        return Binder(self.__tlxc_source__, self._num_warps, self._do_not_specialize, self._maxnreg)
 
     @cached_property
     def _functions(self) -> tuple[Callable[..., Any], Callable[..., Given]]:
@@ -263,10 +277,10 @@ class Kernel:
         if self._variants and not peers:
             reason = f"first use on {target.name}"
         elif peers:
-            facts = {**arguments, "num_warps": str(signature.num_warps)}
-            reason = min((_difference({**v.arguments, "num_warps": str(v.num_warps)}, facts) for v in peers), key=len)
+            facts = {**arguments, **_options(signature)}
+            reason = min((_difference({**v.arguments, **_options(v)}, facts) for v in peers), key=len)
             reason = reason or "a module constant or the source changed"
-        return Variant(reason, target.name, signature.num_warps, arguments, compiled)
+        return Variant(reason, target.name, signature.num_warps, signature.maxnreg, arguments, compiled)
 
 
 def _target(target: str | Target) -> Target:
@@ -289,6 +303,10 @@ def describe_signature(signature: Signature) -> dict[str, str]:
         divisible = f", multiple of {argument.divisible}" if argument.divisible > 1 else ""
         words[name] = f"{argument.type}{aligned}{divisible}"
     return words
+
+
+def _options(of: Signature | Variant) -> dict[str, str]:
+    return {"num_warps": str(of.num_warps), "maxnreg": str(of.maxnreg)}
 
 
 def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:

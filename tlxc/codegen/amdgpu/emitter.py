@@ -6,6 +6,7 @@ Sources: LLVM's AMDGPU usage guide (kernel arguments, workgroup ids, memory mode
 from __future__ import annotations
 
 from tlxc.codegen.simt.emitter import Access, Emitter
+from tlxc.codegen.simt.words import load_text, store_words, take_apart
 from tlxc.ir.core import Module
 
 _AMD = "llvm.amdgcn."
@@ -27,7 +28,8 @@ class AmdgpuEmitter(Emitter):
     def kernel_head(self, name: str, params: list[str]) -> str:
         return f"define amdgpu_kernel void @{name}({', '.join(params)}) #0"
 
-    def attributes(self, threads: int) -> list[str]:
+    def attributes(self, module: Module) -> list[str]:
+        threads = module.num_warps * self.target.warp_size
         return [
             f'attributes #0 = {{ convergent nounwind "amdgpu-flat-work-group-size"="{threads},{threads}" '
             '"uniform-work-group-size"="true" }',
@@ -62,34 +64,21 @@ class AmdgpuEmitter(Emitter):
         return before, inside, after
 
     def load_global(self, access: Access, other: list[str] | None) -> list[str]:
-        w, n, bits = self.w, access.count, access.word
-        t = f"i{bits}" if n == 1 else f"<{n} x i{bits}>"
-        load = f"load {t}, ptr addrspace(1) {access.address}, align {n * bits // 8}"
+        w, n = self.w, access.count
+        t, load = load_text(f"ptr addrspace(1) {access.address}", access.word, n)
         if access.predicate is None:
-            value = w.assign(load)
-        else:
-            fill = self._vector(other or ["0"] * n, bits)
-            before, inside, after = self._guarded(access.predicate)
-            loaded = w.assign(load)
-            w.jump(after)
-            w.start(after)
-            value = w.assign(f"phi {t} [ {fill}, %{before} ], [ {loaded}, %{inside} ]")
-        return [value] if n == 1 else [w.assign(f"extractelement {t} {value}, i32 {i}") for i in range(n)]
-
-    def _vector(self, words: list[str], bits: int) -> str:
-        if len(words) == 1:
-            return words[0]
-        t, value = f"<{len(words)} x i{bits}>", "poison"
-        for i, x in enumerate(words):
-            value = self.w.assign(f"insertelement {t} {value}, i{bits} {x}, i32 {i}")
-        return value
+            return take_apart(w, t, w.assign(load), n)
+        _, fill = w.vector(other or ["0"] * n, f"i{access.word}")
+        before, inside, after = self._guarded(access.predicate)
+        loaded = w.assign(load)
+        w.jump(after)
+        w.start(after)
+        return take_apart(w, t, w.assign(f"phi {t} [ {fill}, %{before} ], [ {loaded}, %{inside} ]"), n)
 
     def store_global(self, access: Access, words: list[str]) -> None:
-        w, n, bits = self.w, access.count, access.word
-        t = f"i{bits}" if n == 1 else f"<{n} x i{bits}>"
-        value = self._vector(words, bits)
+        w = self.w
         after = self._guarded(access.predicate)[2] if access.predicate is not None else None
-        w.emit(f"store {t} {value}, ptr addrspace(1) {access.address}, align {n * bits // 8}")
+        store_words(w, f"ptr addrspace(1) {access.address}", words, access.word)
         if after is not None:
             w.jump(after)
             w.start(after)

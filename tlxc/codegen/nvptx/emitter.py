@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tlxc.codegen.llvm_text import Writer
 from tlxc.codegen.simt.emitter import Access, Emitter
+from tlxc.codegen.simt.words import load_text, store_words, take_apart
 from tlxc.ir.core import Module
 from tlxc.targets import Target
 
@@ -47,9 +48,13 @@ class NvptxEmitter(Emitter):
     def kernel_head(self, name: str, params: list[str]) -> str:
         return f"define ptx_kernel void @{name}({', '.join(params)}) #0"
 
-    def attributes(self, threads: int) -> list[str]:
+    def attributes(self, module: Module) -> list[str]:
+        threads = module.num_warps * self.target.warp_size
+        registers = '"nvvm.minctasm"="1"'  # as many as let one CTA run
+        if module.maxnreg is not None:  # replaces that, so the bound that it gave has to be kept here
+            registers = f'"nvvm.maxnreg"="{min(module.maxnreg, self.target.registers_per_sm // threads)}"'
         return [
-            f'attributes #0 = {{ convergent nounwind "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1" }}',
+            f'attributes #0 = {{ convergent nounwind "nvvm.maxntid"="{threads}" {registers} }}',
             "attributes #1 = { convergent nounwind }",
         ]
 
@@ -93,10 +98,8 @@ class NvptxEmitter(Emitter):
         return self._results(text, ",".join(constraints) + ",~{memory}", args, n, bits)
 
     def _plain_load(self, access: Access) -> list[str]:
-        n, bits, w = access.count, access.word, self.w
-        t = f"i{bits}" if n == 1 else f"<{n} x i{bits}>"
-        value = w.assign(f"load {t}, ptr addrspace(1) {access.address}, align {n * bits // 8}")
-        return [value] if n == 1 else [w.assign(f"extractelement {t} {value}, i32 {i}") for i in range(n)]
+        t, load = load_text(f"ptr addrspace(1) {access.address}", access.word, access.count)
+        return take_apart(self.w, t, self.w.assign(load), access.count)
 
     def _modifiers(self, access: Access) -> str:
         vector = f".v{access.count}" if access.count > 1 else ""
@@ -111,23 +114,13 @@ class NvptxEmitter(Emitter):
 
     def _results(self, text: str, constraints: str, args: list[tuple[str, str]], n: int, bits: int) -> list[str]:
         w, t = self.w, _ASM_TYPE[bits]
-        if n == 1:
-            words = [w.asm(t, text, constraints, args)]
-        else:
-            struct = f"{{ {', '.join([t] * n)} }}"
-            value = w.asm(struct, text, constraints, args)
-            words = [w.assign(f"extractvalue {struct} {value}, {i}") for i in range(n)]
+        words = w.asm_values([t] * n, text, constraints, args)
         return [w.assign(f"trunc i16 {x} to i8") for x in words] if bits == 8 else words
 
     def store_global(self, access: Access, words: list[str]) -> None:
         n, bits, w = access.count, access.word, self.w
         if access.predicate is None and not access.cache and not access.eviction:
-            t, value = f"i{bits}", words[0]
-            if n > 1:
-                t, value = f"<{n} x i{bits}>", "poison"
-                for i, x in enumerate(words):
-                    value = w.assign(f"insertelement {t} {value}, i{bits} {x}, i32 {i}")
-            w.emit(f"store {t} {value}, ptr addrspace(1) {access.address}, align {n * bits // 8}")
+            store_words(w, f"ptr addrspace(1) {access.address}", words, bits)
             return
         values = [f"${i + 1}" for i in range(n)]
         source = values[0] if n == 1 else "{" + ", ".join(values) + "}"

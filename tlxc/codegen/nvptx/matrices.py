@@ -82,12 +82,10 @@ def local_load(low: Lowering, op: Op) -> None:
         return
     w = low.w
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{p.count}.{'trans.' if p.transposed else ''}b16.p3"
-    struct = "i32" if p.count == 1 else f"{{ {', '.join(['i32'] * p.count)} }}"
     runs = []
     for address, pairs in zip(shared_addresses(low, op.inputs[0], p.rows, p.firsts), p.words):
-        value = w.call(struct, name, [("ptr addrspace(3)", address)], _CONVERGENT)
-        for i, regs in enumerate(pairs):
-            runs.append((regs, [value if p.count == 1 else w.assign(f"extractvalue {struct} {value}, {i}")]))
+        words = w.call_values(["i32"] * p.count, name, [("ptr addrspace(3)", address)], _CONVERGENT)
+        runs += [(regs, [x]) for regs, x in zip(pairs, words)]
     low.set_words(op.result, runs)
 
 

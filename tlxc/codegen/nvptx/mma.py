@@ -15,7 +15,6 @@ from tlxc.ir.core import Op, Value
 from tlxc.ir.memory import Memory
 from tlxc.ir.types import element_of, shape_of
 
-_CONVERGENT = " #1"
 STEP_K = 16  # of one instruction on 16-bit elements
 GROUP = 4  # warps of a warpgroup
 
@@ -37,7 +36,6 @@ def mma_sync(low: Lowering, op: Op) -> None:
     name = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
     text = f"{name} {{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};"
     constraints = "=f,=f,=f,=f,r,r,r,r,r,r,0,1,2,3"
-    struct = "{ float, float, float, float }"
     for row, col in sorted(where):
         if row & 8 or col & 1:
             continue
@@ -46,9 +44,8 @@ def mma_sync(low: Lowering, op: Op) -> None:
             left = [pairs_a[row + i, k0 + j] for j in (0, 8) for i in (0, 8)]
             right = [pairs_b[k0 + j, col] for j in (0, 8)]
             args = [("i32", x) for x in left + right] + [("float", acc[r]) for r in regs]
-            out = w.asm(struct, text, constraints, args)
-            for i, r in enumerate(regs):
-                acc[r] = w.assign(f"extractvalue {struct} {out}, {i}")
+            for r, x in zip(regs, w.asm_values(["float"] * 4, text, constraints, args)):
+                acc[r] = x
     low.set(op.result, acc)
 
 
@@ -61,9 +58,8 @@ def _pairs(low: Lowering, v: Value, along: int) -> dict[tuple[int, int], str]:
         if coords[along] & 1:
             continue
         other = tuple(x + 1 if d == along else x for d, x in enumerate(coords))
-        vector = w.assign(f"insertelement <2 x {t}> poison, {t} {names[r]}, i32 0")
-        vector = w.assign(f"insertelement <2 x {t}> {vector}, {t} {names[where[other]]}, i32 1")
-        out[coords[0], coords[1]] = w.assign(f"bitcast <2 x {t}> {vector} to i32")
+        pair, vector = w.vector([names[r], names[where[other]]], t)
+        out[coords[0], coords[1]] = w.assign(f"bitcast {pair} {vector} to i32")
     return out
 
 
@@ -123,57 +119,38 @@ def _signed64(x: int) -> int:
 
 
 def wgmma(low: Lowering, op: Op) -> None:
-    w = low.w
+    """The whole dot is one asm: fence, the K steps of every m64 tile, commit, wait.  Accumulators are tied through it,
+    so that they never move, and nothing can slip between."""
     a, b, c = op.inputs
     (m, k), n = shape_of(a.type), shape_of(b.type)[1]
     left, right = operand(buffer_type(a)[1], 1), operand(buffer_type(b)[1], 0)
     groups = low.module.num_warps // GROUP
-    desc_a = _descriptor(low, a, left, left.offset(64, 0) if groups > 1 else 0)
-    desc_b = _descriptor(low, b, right, 0)
     where = register_of(layout_of(op.result))
-    acc = _through(low, "wgmma.fence.sync.aligned;", low.get(c))
-    for row in range(0, m, 64 * groups):
-        regs = [where[row + 8 * (j >> 1 & 1), (j & 1) + 8 * (j >> 2)] for j in range(n // 2)]
+    rows = range(0, m, 64 * groups)
+    order = [where[row + 8 * (j >> 1 & 1), (j & 1) + 8 * (j >> 2)] for row in rows for j in range(n // 2)]
+    lines = ["{ .reg .b64 da, db; .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.fence.sync.aligned;"]
+    for tile, row in enumerate(rows):
         steps = [(left.offset(row, k0) >> 4, right.offset(0, k0) >> 4) for k0 in range(0, k, STEP_K)]
-        flags = (int(left.transposed), int(right.transposed))
-        out = _issue(low, n, str(element_of(a.type)), steps, flags, [acc[r] for r in regs], desc_a, desc_b)
-        for r, x in zip(regs, out):
-            acc[r] = x
-    w.call("void", "llvm.nvvm.wgmma.commit_group.sync.aligned", [], _CONVERGENT)
-    low.set(op.result, _through(low, "wgmma.wait_group.sync.aligned 0;", acc))
+        flags = f"{int(left.transposed)}, {int(right.transposed)}"
+        lines += _steps(n, str(element_of(a.type)), steps, flags, tile * n // 2, len(order))
+    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+    descriptors = (
+        _descriptor(low, a, left, left.offset(64, 0) if groups > 1 else 0),
+        _descriptor(low, b, right, 0),
+    )
+    acc = list(low.get(c))
+    constraints = ",".join(["=f"] * len(order) + [str(i) for i in range(len(order))] + ["l", "l", "~{memory}"])
+    args = [("float", acc[r]) for r in order] + [("i64", d) for d in descriptors]
+    for r, x in zip(order, low.w.asm_values(["float"] * len(order), " ".join(lines), constraints, args)):
+        acc[r] = x
+    low.set(op.result, acc)
 
 
-def _issue(
-    low: Lowering,
-    n: int,
-    kind: str,
-    steps: list[tuple[int, int]],
-    flags: tuple[int, int],
-    acc: list[str],
-    a: str,
-    b: str,
-) -> list[str]:
-    """All K steps of one m64 tile in one asm; the accumulators are tied, so that they never move."""
-    count = len(acc)
-    regs = ",".join(f"${i}" for i in range(count))
-    name = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind}"
-    lines = [
+def _steps(n: int, kind: str, steps: list[tuple[int, int]], flags: str, first: int, count: int) -> list[str]:
+    """The K steps of one m64 tile, whose accumulators are operands `first` on; the descriptors follow 2 * `count`."""
+    regs = ",".join(f"${first + i}" for i in range(n // 2))
+    return [
         f"add.s64 da, ${2 * count}, {step_a}; add.s64 db, ${2 * count + 1}, {step_b}; "
-        f"{name} {{{regs}}}, da, db, p, 1, 1, {flags[0]}, {flags[1]};"
+        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{regs}}}, da, db, p, 1, 1, {flags};"
         for step_a, step_b in steps
     ]
-    text = "{ .reg .b64 da, db; .reg .pred p; setp.ne.b32 p, 1, 0; " + " ".join(lines) + " }"
-    constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["l", "l"])
-    struct = f"{{ {', '.join(['float'] * count)} }}"
-    out = low.w.asm(struct, text, constraints, [("float", x) for x in acc] + [("i64", a), ("i64", b)])
-    return [low.w.assign(f"extractvalue {struct} {out}, {i}") for i in range(count)]
-
-
-def _through(low: Lowering, text: str, acc: list[str]) -> list[str]:
-    """An instruction that orders the accumulators: they go through it, so none is written below the fence or read above
-    the wait."""
-    count = len(acc)
-    struct = f"{{ {', '.join(['float'] * count)} }}"
-    constraints = ",".join(["=f"] * count + [str(i) for i in range(count)]) + ",~{memory}"
-    out = low.w.asm(struct, text, constraints, [("float", x) for x in acc])
-    return [low.w.assign(f"extractvalue {struct} {out}, {i}") for i in range(count)]

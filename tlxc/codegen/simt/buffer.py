@@ -15,8 +15,8 @@ from tlxc.ir.layout import Layout
 from tlxc.ir.memory import Memory, vector_bits
 from tlxc.ir.types import Buffer, element_of
 
-from .lowering import Lowering, layout_of, lowers, register_of
-from .words import pack, word_shape
+from .lowering import Lowering, coordinates_of, layout_of, lowers, register_of
+from .words import load_text, pack, store_words, take_apart, word_shape
 
 
 def buffer_type(v: Value) -> tuple[Buffer, Memory]:
@@ -70,9 +70,9 @@ def shared_addresses(low: Lowering, buf: Value, layout: Layout, firsts: tuple[in
                 outer = w.add(outer, w.assign(f"mul i32 {bit}, {b * size}"))
     start = int(low.scalar(buf))
     made: dict[int, str] = {}
-    out = []
+    held, out = coordinates_of(layout), []
     for r in firsts:
-        x, a = split_offset(mem, layout.apply(r))
+        x, a = split_offset(mem, held[r])
         if x not in made:
             offset = w.add(w.xor(base, str(x * size)), outer)
             made[x] = w.assign(f"getelementptr i8, ptr addrspace(3) @smem, i32 {offset}")
@@ -114,21 +114,11 @@ def local_store(low: Lowering, op: Op) -> None:
         low.w.branch(owner, then, done)
         low.w.start(then)
     for group, address in zip(groups, addresses):
-        _store_words(low, address, pack(low.w, [names[r] for r in group], d), len(group), d.bytes)
+        bits, _ = word_shape(len(group), d.bytes)
+        store_words(low.w, f"ptr addrspace(3) {address}", pack(low.w, [names[r] for r in group], d), bits)
     if done is not None:
         low.w.jump(done)
         low.w.start(done)
-
-
-def _store_words(low: Lowering, address: str, words: list[str], count: int, size: int) -> None:
-    w = low.w
-    bits, n = word_shape(count, size)
-    t, value = f"i{bits}", words[0]
-    if n > 1:
-        t, value = f"<{n} x i{bits}>", "poison"
-        for i, x in enumerate(words):
-            value = w.assign(f"insertelement {t} {value}, i{bits} {x}, i32 {i}")
-    w.emit(f"store {t} {value}, ptr addrspace(3) {address}, align {count * size}")
 
 
 @lowers("local_load")
@@ -138,13 +128,9 @@ def local_load(low: Lowering, op: Op) -> None:
     _, mem = buffer_type(buf)
     groups = shared_runs(layout, mem, d.bytes)
     addresses = shared_addresses(low, buf, layout, tuple(g[0] for g in groups))
-    words = [(group, _load_words(low, a, len(group), d.bytes)) for group, a in zip(groups, addresses)]
+    words = []
+    for group, address in zip(groups, addresses):
+        bits, n = word_shape(len(group), d.bytes)
+        t, load = load_text(f"ptr addrspace(3) {address}", bits, n)
+        words.append((group, take_apart(low.w, t, low.w.assign(load), n)))
     low.set_words(op.result, words)
-
-
-def _load_words(low: Lowering, address: str, count: int, size: int) -> list[str]:
-    w = low.w
-    bits, n = word_shape(count, size)
-    t = f"<{n} x i{bits}>" if n > 1 else f"i{bits}"
-    value = w.assign(f"load {t}, ptr addrspace(3) {address}, align {count * size}")
-    return [w.assign(f"extractelement {t} {value}, i32 {i}") for i in range(n)] if n > 1 else [value]

@@ -41,8 +41,8 @@ class Emitter(ABC):
         """`define ... @name(params) #0`."""
 
     @abstractmethod
-    def attributes(self, threads: int) -> list[str]:
-        """Attribute groups: #0 of the kernel, #1 of convergent calls."""
+    def attributes(self, module: Module) -> list[str]:
+        """Attribute groups: #0 of the kernel, with its launch bounds, #1 of convergent calls."""
 
     # -- where am I
     @abstractmethod

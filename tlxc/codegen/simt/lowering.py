@@ -42,9 +42,15 @@ def layout_of(v: Value) -> Layout:
 
 
 @cache
+def coordinates_of(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """Coordinates that each register holds in lane 0 of warp 0."""
+    return tuple(layout.apply(r) for r in range(layout.registers))
+
+
+@cache
 def register_of(layout: Layout) -> dict[tuple[int, ...], int]:
     """Coordinates held by lane 0 of warp 0 -> register.  Ops that move no data look registers up by coordinate."""
-    return {layout.apply(r): r for r in range(layout.registers)}
+    return {coords: r for r, coords in enumerate(coordinates_of(layout))}
 
 
 @cache
@@ -54,7 +60,7 @@ def equal_registers(layout: Layout, constancy: tuple[int, ...]) -> tuple[int, ..
     if all(c == 1 for c in constancy):
         return tuple(range(layout.registers))
     seen: dict[tuple[int, ...], int] = {}
-    runs = (tuple(x // c for x, c in zip(layout.apply(r), constancy)) for r in range(layout.registers))
+    runs = (tuple(x // c for x, c in zip(coords, constancy)) for coords in coordinates_of(layout))
     return tuple(seen.setdefault(run, r) for r, run in enumerate(runs))
 
 

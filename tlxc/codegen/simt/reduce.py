@@ -9,7 +9,7 @@ from tlxc.ir.layout import Layout
 from tlxc.ir.types import DType, Tensor, element_of
 
 from .convert import shuffle_words
-from .lowering import Lowering, layout_of, lowers, register_of
+from .lowering import Lowering, coordinates_of, layout_of, lowers, register_of
 from .math import extreme
 
 
@@ -78,8 +78,7 @@ def reduce(low: Lowering, op: Op) -> None:
     if not isinstance(op.result.type, Tensor):
         low.set(op.result, [parts[()]])
         return
-    out = layout_of(op.result)
-    low.set(op.result, [parts[out.apply(r)] for r in range(out.registers)])
+    low.set(op.result, [parts[coords] for coords in coordinates_of(layout_of(op.result))])
 
 
 @lowers("partial_reduce")
@@ -88,5 +87,4 @@ def partial_reduce(low: Lowering, op: Op) -> None:
     parts = _in_thread(low, op)
     if op.attrs["level"] == "warp":
         parts = {c: _across_lanes(low, op, x) for c, x in parts.items()}
-    out = layout_of(op.result)
-    low.set(op.result, [parts[out.apply(r)[:-1]] for r in range(out.registers)])
+    low.set(op.result, [parts[coords[:-1]] for coords in coordinates_of(layout_of(op.result))])

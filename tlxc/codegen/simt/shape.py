@@ -10,7 +10,7 @@ from tlxc.ir.core import Op, Value
 from tlxc.ir.layout import cute
 from tlxc.ir.types import shape_of
 
-from .lowering import Lowering, layout_of, lowers, register_of
+from .lowering import Lowering, coordinates_of, layout_of, lowers, register_of
 
 Coords = tuple[int, ...]
 
@@ -32,7 +32,7 @@ def _relabel(low: Lowering, result: Value, source: Value, back: Callable[[Coords
     names, where = low.get(source), register_of(layout_of(source))
     out = layout_of(result)
     try:
-        low.set(result, [names[where[back(out.apply(r))]] for r in range(out.registers)])
+        low.set(result, [names[where[back(coords)]] for coords in coordinates_of(out)])
     except KeyError:
         raise CompileError(
             "this relabelling would move data between threads", found=f"{layout_of(source)} to {out}"
@@ -95,8 +95,7 @@ def join(low: Lowering, op: Op) -> None:
     out = layout_of(op.result)
     sides = [(low.get(v), register_of(layout_of(v))) for v in op.inputs]
     names = []
-    for r in range(out.registers):
-        *c, half = out.apply(r)
+    for *c, half in coordinates_of(out):
         values, where = sides[half]
         names.append(values[where[tuple(c)]])
     low.set(op.result, names)

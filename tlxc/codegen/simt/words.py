@@ -47,9 +47,7 @@ def pack(w: Writer, names: list[str], element: Element) -> list[str]:
         return words
     out = []
     for i in range(count):
-        vector, t = "poison", f"<{per} x i{8 * size}>"
-        for j, x in enumerate(words[i * per : (i + 1) * per]):
-            vector = w.assign(f"insertelement {t} {vector}, i{8 * size} {x}, i32 {j}")
+        t, vector = w.vector(words[i * per : (i + 1) * per], f"i{8 * size}")
         out.append(w.assign(f"bitcast {t} {vector} to i{bits}"))
     return out
 
@@ -68,3 +66,20 @@ def unpack(w: Writer, words: list[str], element: Element, count: int) -> list[st
         for j in range(per):
             out.append(from_word(w, w.assign(f"extractelement {t} {vector}, i32 {j}"), element))
     return out
+
+
+def load_text(pointer: str, bits: int, count: int) -> tuple[str, str]:
+    """(type, load instruction) of `count` words at `pointer` (its type and name), aligned to their whole size."""
+    t = f"i{bits}" if count == 1 else f"<{count} x i{bits}>"
+    return t, f"load {t}, {pointer}, align {count * bits // 8}"
+
+
+def take_apart(w: Writer, t: str, value: str, count: int) -> list[str]:
+    """The words of a loaded value of type `t`."""
+    return [value] if count == 1 else [w.assign(f"extractelement {t} {value}, i32 {i}") for i in range(count)]
+
+
+def store_words(w: Writer, pointer: str, words: list[str], bits: int) -> None:
+    """One store of all words at `pointer` (its type and name), aligned to their whole size."""
+    t, value = w.vector(words, f"i{bits}")
+    w.emit(f"store {t} {value}, {pointer}, align {len(words) * bits // 8}")

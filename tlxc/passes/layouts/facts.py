@@ -101,7 +101,7 @@ def check_reshape(op: Op, threads: Threads) -> None:
     try:
         algebra.reshape(default_layout(shape, 4, threads), shape_of(op.result.type))
     except LayoutError as e:
-        raise CompileError("This reshape has no layout.", found=str(e), loc=op.loc) from e
+        raise CompileError("this reshape has no layout", found=str(e), loc=op.loc) from e
 
 
 def check_pin(op: Op, threads: Threads) -> None:
@@ -111,7 +111,7 @@ def check_pin(op: Op, threads: Threads) -> None:
     if a.shape == shape and found == threads and a.surjective():
         return
     raise CompileError(
-        "The required layout does not fit its value.",
+        "the required layout does not fit its value",
         found=f"{a}, which is for {found}",
         allowed=f"layouts that cover all {algebra.shape_text(shape)} elements with {threads}",
         loc=op.loc,

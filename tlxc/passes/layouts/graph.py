@@ -392,12 +392,14 @@ class Graph:
 
 
 def _pin_conflict(n: Node, want: Layout, pin: Op) -> CompileError:
-    assert n.pin is not None
+    assert n.pin is not None and n.fixed is not None
+    pins = [(algebra.cute(n.fixed), n.pin.loc), (algebra.cute(want), pin.loc)]
+    pins.sort(key=lambda p: p[1].line if p[1] else 0)
     return CompileError(
-        f"Two required layouts meet in one operation ({n.op.kind}).",
-        found=f"{n.fixed} and {want}",
+        f"two required layouts meet in one operation ({n.op.kind})",
+        found=f"{pins[0][0]} and {pins[1][0]}",
         allowed="one layout for all operands of an operation",
         fix="require the same layout at both places, or, before this use, pin one operand to the layout of the other",
         loc=n.op.loc,
-        related=[("the first layout is required", n.pin.loc), ("the second layout is required", pin.loc)],
+        related=[(f"{text} is required", loc) for text, loc in pins],
     )
