@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tlxc.errors import CompileError
-from tlxc.ir.core import Module, Param
-from tlxc.ir.types import Pointer, Scalar, int1
+from tlxc.ir.core import Module, Op, Param
+from tlxc.ir.types import Pointer, Scalar, int1, shape_of
 from tlxc.targets import Target
 
 from .amdgpu.emitter import AmdgpuEmitter
@@ -31,12 +33,15 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 
 
+# Of one tile in one thread.  Four times the registers that there are: beyond it compilers run for minutes.
+MAX_ELEMENTS = 1024
 # Words of PTX that may not name a kernel
 _RESERVED = ("_", "WARP_SZ")
 
 
 def check_supported(module: Module, target: Target) -> None:
-    """Invariant after it: every op has a lowering for the target, and every option of the module means something."""
+    """Invariant after it: every op has a lowering for the target, every option of the module means something, and every
+    tile can be compiled."""
     if module.maxnreg is not None and target.vendor != "nvidia":
         raise CompileError(
             "maxnreg is an option of NVIDIA targets",
@@ -54,6 +59,19 @@ def check_supported(module: Module, target: Target) -> None:
     for op in module.walk():
         if op.kind in refused:
             raise CompileError(refused[op.kind], found=f"target {target.name}", allowed="NVIDIA targets", loc=op.loc)
+        for result in op.results:
+            _check_size(op, prod(shape_of(result.type)), module.num_warps * target.warp_size)
+
+
+def _check_size(op: Op, elements: int, threads: int) -> None:
+    if elements > MAX_ELEMENTS * threads:
+        raise CompileError(
+            "this tile is too large for its threads",
+            found=f"{elements} elements, which are {elements // threads} for each of {threads} threads",
+            allowed=f"{MAX_ELEMENTS} elements a thread; what does not fit into registers is spilled to memory",
+            fix="use a smaller tile or more warps",
+            loc=op.loc,
+        )
 
 
 def implemented(vendor: str) -> frozenset[str]:

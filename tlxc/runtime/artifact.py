@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from tlxc.errors import CompileError
 from tlxc.frontend.signature import Signature
 from tlxc.frontend.source import Source
 from tlxc.runtime import cuda
@@ -109,6 +110,9 @@ def _compile(source: Source, signature: Signature, target: Target, assembler: As
     from tlxc.codegen.nvptx.assemble import assembling_with
     from tlxc.compiler import compile_kernel
 
-    with assembling_with(assembler):
-        made = compile_kernel(source, signature, target)
+    try:
+        with assembling_with(assembler):
+            made = compile_kernel(source, signature, target)
+    except CompileError as error:
+        raise error.with_traceback(None)  # noqa: B904  (it is the same error; the compiler's frames tell a user nothing)
     return Entry(made.metadata, made.asm)

@@ -110,11 +110,12 @@ class Kernel:
         do_not_specialize: Sequence[str | int] = (),
         maxnreg: int | None = None,
     ) -> None:
+        source = Source.of(fn)  # refuses what is no function with a source
         update_wrapper(self, fn)
         self.fn = fn
         self.name = fn.__name__
         self.examples: list[Callable[..., Any]] = []
-        self.__tlxc_source__ = Source.of(fn)
+        self.__tlxc_source__ = source
         self._num_warps, self._maxnreg, self._do_not_specialize = num_warps, maxnreg, tuple(do_not_specialize)
         self._variants: list[Variant] = []
         self._lock = threading.Lock()
@@ -284,7 +285,7 @@ class Kernel:
 
 
 def _target(target: str | Target) -> Target:
-    return get_target(target) if isinstance(target, str) else target
+    return target if isinstance(target, Target) else get_target(str(target))
 
 
 def _hashable(key: Key) -> bool:
