@@ -110,8 +110,8 @@ class Lowering:
         self.packed[v] = runs
 
     def words(self, v: Value, group: Sequence[int]) -> list[str]:
-        """These registers of a value as the words of one access; words that it came in are handed on as they are, but for
-        bools, whose bytes in memory may be other than 0 and 1."""
+        """These registers of a value as the words of one access.  Words that it came in are handed on as they are,
+        but for bools: their bytes in memory may be other than 0 and 1."""
         element = element_of(v.type)
         bits, _ = word_shape(len(group), element.bytes)
         per = bits // (8 * element.bytes)
