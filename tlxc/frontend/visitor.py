@@ -186,7 +186,7 @@ class Visitor:
 def build(source: Source, signature: Signature, target: Target) -> Module:
     """The tile IR of a kernel for one signature: run-time arguments are the module's parameters, constants and defaults
     are Python values.  Raises CompileError with a location for whatever the kernel's author can get wrong."""
-    module = Module(source.name, num_warps=signature.num_warps, maxnreg=signature.maxnreg)
+    module = Module(source.name, num_warps=signature.num_warps, maxnreg=signature.maxnreg, cluster=signature.cluster)
     frame = Frame(source)
     visitor = Visitor(Builder(module), frame)
     with building(Context(visitor.builder, target)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core import Op
 from ..table import require, row
-from ..types import Scalar, int32
+from ..types import Scalar, int32, int64
 
 
 def _axis(op: Op) -> None:
@@ -34,3 +34,23 @@ row(
     kinds="int",
     doc="Number of CTAs along `axis`: `%nctaid`; on AMD from the implicit arguments.",
 )
+
+
+def _tasks(op: Op) -> None:
+    n = len(op.regions)
+    for name in ("num_warps", "start_warp", "num_regs", "replica"):
+        require(len(op.attrs[name]) == n, f"async_tasks: `{name}` has one entry per region")
+    require(n >= 1 and op.attrs["start_warp"][0] == 0, "async_tasks: the default task is first, at warp 0")
+
+
+def _thread(op: Op) -> None:
+    want = int64 if op.kind == "clock64" else int32
+    require(op.result.type == Scalar(want, "thread"), f"{op.kind} gives a thread-level {want}")
+
+
+row("async_tasks", "task", "", 0, "num_warps start_warp num_regs replica", "exclusive", traits="structured",
+    verify=_tasks,
+    doc="One region per task copy, each run by its own warps at once: first the default task, then the others.  `num_regs`: "
+        "register budget, 0 for none (`setmaxnreg`).  A CTA barrier stands at entry and exit.")  # fmt: skip
+row("thread_id", "task", "", 1, "axis", traits="pure", verify=_thread, doc="`%tid` of the CTA along `axis`.")
+row("clock64", "task", "", 1, traits="reads_global", verify=_thread, doc="Cycle counter of the SM: `%clock64`.")
