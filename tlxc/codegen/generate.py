@@ -4,29 +4,51 @@ from __future__ import annotations
 
 from tlxc.errors import CompileError
 from tlxc.ir.core import Module, Param
-from tlxc.ir.types import Pointer, Scalar, int1
+from tlxc.ir.table import OPS
+from tlxc.ir.types import Descriptor, Pointer, Scalar, int1
 from tlxc.targets import Target
 
 from .amdgpu.emitter import AmdgpuEmitter
 from .llvm_text import Writer, memory_type
-from .nvptx import matrices, mma
+from .nvptx import barrier, cluster, copies, matrices, mma, tma
 from .nvptx.emitter import NvptxEmitter
-from .simt import buffer, control, convert, math, memory, reduce, shape, task  # noqa: F401  (fill LOWER)
+from .simt import buffer, control, convert, math, memory, reduce, shape, task, tasks  # noqa: F401  (fill LOWER)
 from .simt.emitter import Emitter
 from .simt.lowering import LOWER, Lower, Lowering
 
 EMITTERS: dict[str, type[Emitter]] = {"nvidia": NvptxEmitter, "amd": AmdgpuEmitter}
 # Ops that only a vendor's own table lowers.
 VENDOR_OPS: dict[str, dict[str, Lower]] = {
-    "nvidia": {"dot": mma.dot, "local_load": matrices.local_load, "local_store": matrices.local_store},
+    "nvidia": {
+        **mma.LOWERINGS,
+        **barrier.LOWERINGS,
+        **tma.LOWERINGS,
+        **copies.LOWERINGS,
+        **cluster.LOWERINGS,
+        "local_load": matrices.local_load,
+        "local_store": matrices.local_store,
+    },
     "amd": {},
 }
 # Ops that a vendor has no lowering of, with the sentence the user sees.
+_NVIDIA_ONLY = {
+    "barrier": "mbarriers and named barriers",
+    "tma": "TMA and asynchronous copies",
+    "mma": "matrix multiplications",
+    "cluster": "clusters",
+    "task": "asynchronous tasks",
+}
+_EVERYWHERE = frozenset({"barrier", "program_id", "num_programs"})
 REFUSED: dict[str, dict[str, str]] = {
     "nvidia": {},
     "amd": {
-        "dot": "matrix multiply is not available on AMD targets yet",
-        "fence_async_shared": "AMD targets have no asynchronous proxy to fence",
+        kind: f"{_NVIDIA_ONLY[r.family]} are not available on AMD targets yet"
+        for kind, r in OPS.items()
+        if r.family in _NVIDIA_ONLY and kind not in _EVERYWHERE
+    }
+    | {
+        kind: "gathers from shared memory are not available on AMD targets yet"
+        for kind in ("local_gather", "local_scatter")
     },
 }
 
@@ -67,6 +89,8 @@ def _argument(p: Param, index: int) -> str:
 
 
 def _parameter(p: Param, name: str) -> str:
+    if isinstance(p.type, Descriptor):
+        return f'ptr byval([128 x i8]) align 64 "nvvm.grid_constant" {name}'
     if isinstance(p.type, Pointer):
         return f"ptr addrspace(1) align {max(p.align, p.type.dtype.bytes)} {name}"
     return f"{memory_type(p.type.dtype)} {name}"  # type: ignore[union-attr]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tlxc.codegen.simt.buffer import buffer_type
-from tlxc.codegen.simt.lowering import Lowering, layout_of, register_of
+from tlxc.codegen.simt.lowering import Lower, Lowering, layout_of, register_of
 from tlxc.errors import InternalError
 from tlxc.ir.core import Op, Value
 from tlxc.ir.memory import Memory
-from tlxc.ir.types import element_of, shape_of
+from tlxc.ir.types import Tensor, element_of, shape_of
 
 STEP_K = 16  # of one instruction on 16-bit elements
 GROUP = 4  # warps of a warpgroup
@@ -105,8 +105,7 @@ def operand(mem: Memory, k_dim: int) -> Operand:
 def _descriptor(low: Lowering, buf: Value, form: Operand, warpgroup_bytes: int) -> str:
     """64-bit descriptor of the buffer's first tile for this warpgroup."""
     w = low.w
-    address = w.assign("ptrtoint ptr addrspace(3) @smem to i32")
-    address = w.add(address, low.scalar(buf))
+    address = w.add(w.assign("ptrtoint ptr addrspace(3) @smem to i32"), low.scalar(buf))
     if warpgroup_bytes:
         group = w.assign(f"lshr i32 {low.warp}, 2")
         address = w.add(address, w.assign(f"mul i32 {group}, {warpgroup_bytes}"))
@@ -119,38 +118,93 @@ def _signed64(x: int) -> int:
 
 
 def wgmma(low: Lowering, op: Op) -> None:
-    """The whole dot is one asm: fence, the K steps of every m64 tile, commit, wait.  Accumulators are tied through it,
-    so that they never move, and nothing can slip between."""
-    a, b, c = op.inputs
+    """A synchronous dot: fence, K steps of every m64 tile, commit and wait in one asm, so that nothing slips between."""
+    low.set(op.result, _multiply(low, op, "wgmma.wait_group.sync.aligned 0;"))
+
+
+def async_dot(low: Lowering, op: Op) -> None:
+    """The same without the wait; the result is pending."""
+    low.set(op.result, _multiply(low, op, ""))
+
+
+def async_dot_wait(low: Lowering, op: Op) -> None:
+    """The values go through the wait, so that no use of them can rise above it."""
+    w = low.w
+    names = [x for v in op.inputs for x in low.get(v)]
+    constraints = ",".join(["=f"] * len(names) + [str(i) for i in range(len(names))] + ["~{memory}"])
+    text = f"wgmma.wait_group.sync.aligned {op.attrs['pendings']};"
+    out = w.asm_values(["float"] * len(names), text, constraints, [("float", x) for x in names])
+    for result, source in zip(op.results, op.inputs):
+        count = len(low.get(source))
+        low.set(result, out[:count])
+        out = out[count:]
+
+
+def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
+    """Accumulators after acc + a @ b.  They are tied through the asm, so that they never move; without acc they are
+    outputs only, and the first K step overwrites them."""
+    a, b = op.inputs[:2]
+    acc = low.get(op.operands[2]) if op.operands[2] is not None else None
     (m, k), n = shape_of(a.type), shape_of(b.type)[1]
-    left, right = operand(buffer_type(a)[1], 1), operand(buffer_type(b)[1], 0)
-    groups = low.module.num_warps // GROUP
+    groups = low.num_warps // GROUP
     where = register_of(layout_of(op.result))
     rows = range(0, m, 64 * groups)
     order = [where[row + 8 * (j >> 1 & 1), (j & 1) + 8 * (j >> 2)] for row in rows for j in range(n // 2)]
-    lines = ["{ .reg .b64 da, db; .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.fence.sync.aligned;"]
+    count = len(order)
+    right = operand(buffer_type(b)[1], 0)
+    source = _Registers(low, a) if isinstance(a.type, Tensor) else _Shared(low, a, groups)
+    inputs = [("i64", _descriptor(low, b, right, 0)), *source.inputs]
+    first = count * (1 if acc is None else 2)  # operand number of the first input after the accumulators
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{_kind(a)}.{_kind(a)}"
+    lines = ["{ .reg .b64 da, db; .reg .pred p, q; setp.ne.b32 p, 1, 0; setp.ne.b32 q, 0, 0; wgmma.fence.sync.aligned;"]
     for tile, row in enumerate(rows):
-        steps = [(left.offset(row, k0) >> 4, right.offset(0, k0) >> 4) for k0 in range(0, k, STEP_K)]
-        flags = f"{int(left.transposed)}, {int(right.transposed)}"
-        lines += _steps(n, str(element_of(a.type)), steps, flags, tile * n // 2, len(order))
-    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
-    descriptors = (
-        _descriptor(low, a, left, left.offset(64, 0) if groups > 1 else 0),
-        _descriptor(low, b, right, 0),
-    )
-    acc = list(low.get(c))
-    constraints = ",".join(["=f"] * len(order) + [str(i) for i in range(len(order))] + ["l", "l", "~{memory}"])
-    args = [("float", acc[r]) for r in order] + [("i64", d) for d in descriptors]
-    for r, x in zip(order, low.w.asm_values(["float"] * len(order), " ".join(lines), constraints, args)):
-        acc[r] = x
-    low.set(op.result, acc)
+        regs = ",".join(f"${tile * n // 2 + i}" for i in range(n // 2))
+        for k0 in range(0, k, STEP_K):
+            scale = "q" if acc is None and k0 == 0 else "p"
+            load, left, flags = source.step(row, k0, first + 1)
+            lines.append(
+                f"{load}add.s64 db, ${first}, {right.offset(0, k0) >> 4}; "
+                f"{name} {{{regs}}}, {left}, db, {scale}, 1, 1, {flags}{int(right.transposed)};"
+            )
+    lines.append(f"wgmma.commit_group.sync.aligned; {wait} }}")
+    constraints = [*["=f" if acc is not None else "=&f"] * count]
+    constraints += [str(i) for i in range(count)] if acc is not None else []
+    constraints += ["l" if t == "i64" else "r" for t, _ in inputs] + ["~{memory}"]
+    args = [("float", acc[r]) for r in order] if acc is not None else []
+    out = [""] * count
+    values = low.w.asm_values(["float"] * count, " ".join(lines), ",".join(constraints), args + inputs)
+    for r, x in zip(order, values):
+        out[r] = x
+    return out
 
 
-def _steps(n: int, kind: str, steps: list[tuple[int, int]], flags: str, first: int, count: int) -> list[str]:
-    """The K steps of one m64 tile, whose accumulators are operands `first` on; the descriptors follow 2 * `count`."""
-    regs = ",".join(f"${first + i}" for i in range(n // 2))
-    return [
-        f"add.s64 da, ${2 * count}, {step_a}; add.s64 db, ${2 * count + 1}, {step_b}; "
-        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{regs}}}, da, db, p, 1, 1, {flags};"
-        for step_a, step_b in steps
-    ]
+def _kind(v: Value) -> str:
+    return str(element_of(v.type))
+
+
+class _Shared:
+    """Operand A in shared memory: a descriptor, moved on by an immediate for each step."""
+
+    def __init__(self, low: Lowering, a: Value, groups: int) -> None:
+        self.form = operand(buffer_type(a)[1], 1)
+        self.inputs = [("i64", _descriptor(low, a, self.form, self.form.offset(64, 0) if groups > 1 else 0))]
+
+    def step(self, row: int, k0: int, first: int) -> tuple[str, str, str]:
+        """(instructions before, operand, transpose flag) of a tile's step; its inputs begin at operand `first`."""
+        return f"add.s64 da, ${first}, {self.form.offset(row, k0) >> 4}; ", "da", f"{int(self.form.transposed)}, "
+
+
+class _Registers:
+    """Operand A in registers: four words of pairs along K for each tile and step."""
+
+    def __init__(self, low: Lowering, a: Value) -> None:
+        pairs = _pairs(low, a, 1)
+        self.number = {coords: i for i, coords in enumerate(pairs)}
+        self.inputs = [("i32", x) for x in pairs.values()]
+
+    def step(self, row: int, k0: int, first: int) -> tuple[str, str, str]:
+        words = [f"${first + self.number[row + i, k0 + j]}" for j in (0, 8) for i in (0, 8)]
+        return "", "{" + ",".join(words) + "}", ""
+
+
+LOWERINGS: dict[str, Lower] = {"dot": dot, "async_dot": async_dot, "async_dot_wait": async_dot_wait}
