@@ -104,7 +104,7 @@ def _resolved(wanted: Any, tile_shape: tuple[int, ...]) -> Layout:
             fix="write tlx.layout(shape=(thread, value), stride=(thread, value))",
         )
     context = current()
-    return wanted.resolve(tile_shape, context.target.warp_size, context.builder.module.num_warps)
+    return wanted.resolve(tile_shape, context.target.warp_size, context.num_warps)
 
 
 @builtin

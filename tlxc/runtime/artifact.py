@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tlxc.frontend.signature import Signature
@@ -47,6 +48,12 @@ class CompiledKernel:
         return self.metadata.get("maxnreg")
 
     @property
+    def cluster(self) -> tuple[int, int, int]:
+        """CTAs of a cluster along x, y and z."""
+        x, y, z = self.metadata["cluster"]
+        return (x, y, z)
+
+    @property
     def shared(self) -> int:
         """Dynamic shared memory of a CTA in bytes."""
         return int(self.metadata["shared"])
@@ -78,7 +85,7 @@ class CompiledKernel:
             if gpu.context not in self._loaded:
                 cubin = self.asm["cubin"]
                 assert isinstance(cubin, bytes)
-                self._loaded[gpu.context] = cuda.load(cubin, self.name, gpu, self.shared)
+                self._loaded[gpu.context] = cuda.load(cubin, self.name, gpu, self.shared, prod(self.cluster))
             return self._loaded[gpu.context]
 
 

@@ -30,7 +30,7 @@ from tlxc.targets import Target
 Blob = Union[str, bytes]
 
 # Raised whenever the same source may compile to other code although no version number moved.
-FORMAT = 1
+FORMAT = 2
 DEFAULT_SIZE = 1 << 30
 STORES_PER_CHECK = 64  # the folder is measured at the first of so many stores of a process
 STALE_S = 3600  # a temporary file older than this was left by a killed process
@@ -95,7 +95,8 @@ def key(source_digest: str, signature: Signature, target: Target, assembler: str
     from tlxc import __version__
 
     parts = (f"format {FORMAT}", f"tlxc {__version__}", f"llvmlite {llvmlite.__version__}", assembler, target.name,
-             source_digest, f"warps {signature.num_warps}", f"maxnreg {signature.maxnreg}", constants,
+             source_digest, f"warps {signature.num_warps}", f"maxnreg {signature.maxnreg}",
+             f"cluster {signature.cluster}", constants,
              *(f"{name} {a.type} {a.align} {a.divisible}" for name, a in signature.arguments))  # fmt: skip
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -49,6 +49,8 @@ _EXPLAIN = {
     "CUDA_ERROR_LAUNCH_TIMEOUT": "an earlier kernel ran longer than the driver allows",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "the kernel needs more registers or shared memory than the GPU has for a "
     "CTA; use smaller tiles or another num_warps",
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE": "the GPU cannot run a cluster of so many CTAs at once; use a smaller "
+    "ctas_per_cga, fewer warps or less shared memory",
     "CUDA_ERROR_NOT_INITIALIZED": "CUDA does not survive a fork(): start worker processes with the 'spawn' method",
     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "this is not allowed while a CUDA graph is being captured; call "
     "kernel.warmup with the same arguments before the capture",
@@ -219,8 +221,12 @@ class Function:
     local_bytes: int
 
 
-def load(cubin: bytes, name: str, gpu: Device, dynamic_shared: int = 0) -> Function:
-    """Loads a cubin on a device, now and not at the first launch; `dynamic_shared` bytes may then be launched with."""
+PORTABLE_CLUSTER = 8  # CTAs of a cluster that every GPU with clusters can run
+
+
+def load(cubin: bytes, name: str, gpu: Device, dynamic_shared: int = 0, cluster: int = 1) -> Function:
+    """Loads a cubin on a device, now and not at the first launch; `dynamic_shared` bytes may then be launched with.
+    `cluster`: CTAs of a cluster."""
     api = driver()
     attribute = api.CUfunction_attribute
     with in_context(gpu):
@@ -229,6 +235,9 @@ def load(cubin: bytes, name: str, gpu: Device, dynamic_shared: int = 0) -> Funct
         if dynamic_shared:
             limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call("cuFuncSetAttribute", function, limit, dynamic_shared)
+        if cluster > PORTABLE_CLUSTER:
+            larger = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            call("cuFuncSetAttribute", function, larger, 1)
         registers, local = (
             int(call("cuFuncGetAttribute", which, function))
             for which in (attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)

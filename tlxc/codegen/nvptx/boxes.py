@@ -62,7 +62,7 @@ def box_of(descriptor: Descriptor) -> Box:
     if shape[-1] * dtype.bytes % CHUNK:
         raise CompileError(
             "the rows of a TMA block are not whole chunks of 16 bytes",
-            found=f"{shape[-1]} elements of {dtype!r}, {shape[-1] * dtype.bytes} bytes, in the block {_text(shape, dtype)}",
+            found=f"rows of {shape[-1] * dtype.bytes} bytes in the block {_text(shape, dtype)}",
             allowed=f"multiples of {CHUNK // dtype.bytes} elements along the last dimension",
         )
     return _box(shape, dtype, _layout(descriptor))

@@ -24,7 +24,10 @@ def async_load(low: Lowering, op: Op) -> None:
     t, mem = buffer_type(buf)
     size = t.dtype.bytes
     wide = access_runs(low, pointer, mask, layout)
-    count = min(len(wide[0]), len(shared_runs(layout, mem, size)[0]))
+    together = {r: run for run in shared_runs(layout, mem, size) for r in run}
+    count = len(wide[0])
+    while any(g[i : i + count] not in _pieces(together[g[i]], count) for g in wide for i in range(0, len(g), count)):
+        count //= 2
     if count * size not in SIZES:
         raise CompileError(
             "async_load copies 4, 8 or 16 bytes per thread",
@@ -47,6 +50,11 @@ def async_load(low: Lowering, op: Op) -> None:
     if other is not None and masks is not None:
         _fill_masked(low, op, groups, owner)
     low.set(op.result, [])
+
+
+def _pieces(run: tuple[int, ...], count: int) -> set[tuple[int, ...]]:
+    """A run cut into pieces of `count`."""
+    return {run[i : i + count] for i in range(0, len(run), count)}
 
 
 def _fill_masked(low: Lowering, op: Op, groups: list[tuple[int, ...]], owner: str | None) -> None:

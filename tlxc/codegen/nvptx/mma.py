@@ -131,9 +131,14 @@ def async_dot_wait(low: Lowering, op: Op) -> None:
     """The values go through the wait, so that no use of them can rise above it."""
     w = low.w
     names = [x for v in op.inputs for x in low.get(v)]
-    constraints = ",".join(["=f"] * len(names) + [str(i) for i in range(len(names))] + ["~{memory}"])
-    text = f"wgmma.wait_group.sync.aligned {op.attrs['pendings']};"
-    out = w.asm_values(["float"] * len(names), text, constraints, [("float", x) for x in names])
+    # Registers that a dot still reads are named by the wait, so that they live until then.
+    pendings = op.attrs["pendings"]
+    reading = [x for block, words in low.in_flight if block == w.block for x in words]
+    low.in_flight = low.in_flight[len(low.in_flight) - pendings :] if pendings else []
+    constraints = ["=f"] * len(names) + [str(i) for i in range(len(names))] + ["r"] * len(reading) + ["~{memory}"]
+    args = [("float", x) for x in names] + [("i32", x) for x in reading]
+    text = f"wgmma.wait_group.sync.aligned {pendings};"
+    out = w.asm_values(["float"] * len(names), text, ",".join(constraints), args)
     for result, source in zip(op.results, op.inputs):
         count = len(low.get(source))
         low.set(result, out[:count])
@@ -171,6 +176,8 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
     constraints += [str(i) for i in range(count)] if acc is not None else []
     constraints += ["l" if t == "i64" else "r" for t, _ in inputs] + ["~{memory}"]
     args = [("float", acc[r]) for r in order] if acc is not None else []
+    if not wait:
+        low.in_flight.append((low.w.block, [x for t, x in source.inputs if t == "i32"]))
     out = [""] * count
     values = low.w.asm_values(["float"] * count, " ".join(lines), ",".join(constraints), args + inputs)
     for r, x in zip(order, values):

@@ -76,11 +76,12 @@ row("barrier_view", "barrier", "array index", 1, traits="pure", verify=_view,
     doc="One barrier of an array; the index is not checked.  Address arithmetic only.")  # fmt: skip
 row("barrier_wait", "barrier", "bar phase pred?", 0, traits=SYNC, verify=_wait,
     doc="Every thread spins until the phase with this parity has completed: `mbarrier.try_wait.parity.shared::cta.b64`.")  # fmt: skip
-row("barrier_arrive", "barrier", "bar pred? rank?", 0, "count", traits=SYNC, verify=_arrive,
+row("barrier_arrive", "barrier", "bar pred? rank?", 0, "count", "synced", traits=SYNC, verify=_arrive,
     doc="One thread of the task arrives `count` times after all its threads (a warp barrier: every thread by itself); with "
-        "`rank` at the barrier in the same place of that CTA: `mbarrier.arrive.shared::cta.b64`, `.shared::cluster`.")  # fmt: skip
-row("barrier_expect", "barrier", "bar pred?", 0, "bytes", traits=SYNC, verify=_expect,
-    doc="One arrival that announces `bytes` of transactions: `mbarrier.arrive.expect_tx.shared::cta.b64`.")  # fmt: skip
+        "`rank` at the barrier in the same place of that CTA: `mbarrier.arrive.shared::cta.b64`, `.shared::cluster`.  "
+        "`synced`: the task need not meet before, for nothing that its other threads did is ordered by it.")  # fmt: skip
+row("barrier_expect", "barrier", "bar pred?", 0, "bytes", "synced", traits=SYNC, verify=_expect,
+    doc="The same, one arrival that announces `bytes` of transactions: `mbarrier.arrive.expect_tx.shared::cta.b64`.")  # fmt: skip
 row("named_barrier_wait", "barrier", "id", 0, "threads", traits=SYNC, verify=_named,
     doc="`bar.sync id, threads`: waits until `threads` threads have come to the hardware barrier.")  # fmt: skip
 row("named_barrier_arrive", "barrier", "id", 0, "threads", traits=SYNC, verify=_named,

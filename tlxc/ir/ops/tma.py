@@ -57,6 +57,7 @@ def _prefetch(op: Op) -> None:
 def _async_load(op: Op) -> None:
     p, b = element_of(op.inputs[0].type), op.inputs[1].type
     require(isinstance(p, Pointer) and isinstance(b, Buffer), "async_load copies from addresses to a buffer")
+    assert isinstance(p, Pointer)
     require(shape_of(op.inputs[0].type) == shape_of(b) and element_of(b) == p.dtype, "async_load: shapes or dtypes differ")
     require(op.result.type == Token(), "async_load gives a token")
 
