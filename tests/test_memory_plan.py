@@ -294,7 +294,7 @@ def test_planned_programs_synchronise(seed: int) -> None:
     verify_hazards(k.module)
 
 
-# ------------------------------------------------------------------------------------------------ tasks, barriers, async
+# ------------------------------------------------------------------------------------- tasks, barriers, async
 TASKS = """#0 = memory {mem}
 #1 = memory {plain}
 #2 = {tile}

@@ -22,6 +22,7 @@ from tlxc.ir.printer import print_module
 from tlxc.ir.types import Descriptor
 from tlxc.ir.verifier import verify
 from tlxc.passes.addresses import widen_addresses
+from tlxc.passes.alias import place_aliases
 from tlxc.passes.atomics import publish_atomics
 from tlxc.passes.buffers import assign_buffers
 from tlxc.passes.dots import select_dots
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 Pass = Callable[[Module, Target], None]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
+    ("alias", place_aliases),
     ("simplify", simplify),
     ("addresses", widen_addresses),
     ("tidy", simplify),
@@ -62,6 +64,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 # (earlier, later): why
 BEFORE: dict[tuple[str, str], str] = {
+    ("alias", "simplify"): "a buffer that nobody uses still has its place in a storage",
+    ("alias", "memory"): "allocations of one storage are placed as one",
     ("simplify", "addresses"): "constants must be folded for address ranges to be known",
     ("addresses", "layouts"): "an address computed per lane is index arithmetic that layouts rematerialise",
     ("scalars", "layouts"): "one thread of a tile of one element performs a scalar store",
@@ -186,13 +190,17 @@ def _dump(dumped: frozenset[str], name: str, module: Module) -> None:
         print(f"// ---- after {name}\n{print_module(module)}", file=sys.stderr)
 
 
-def compile_kernel(source: Source, signature: Signature, target: Target) -> Compiled:
-    """Python source to binary for one specialisation and target; opens no driver."""
+def compile_kernel(source: Source, signature: Signature, target: Target, wait_limit: int | None = None) -> Compiled:
+    """Python source to binary for one specialisation and target; opens no driver.
+
+    `wait_limit`: cycles after which a wait on an mbarrier traps, None for never.  With it the kernel takes one more
+    parameter, so only those ask for it who pass that: see `codegen.nvptx.trap`.
+    """
     timings = Timings()
     with timings.stage("frontend"):
         module = build(source, signature, target)
     with errors_at(source):
-        return compile_module(module, target, timings)
+        return compile_module(module, target, timings, wait_limit)
 
 
 @contextmanager
@@ -204,18 +212,23 @@ def errors_at(source: Source) -> Iterator[None]:
         raise error.at(source.location(source.node))  # noqa: B904  (it is the same error)
 
 
-def compile_module(module: Module, target: Target, timings: Timings | None = None) -> Compiled:
-    """Tile IR as the frontend makes it to binary."""
+def compile_module(
+    module: Module, target: Target, timings: Timings | None = None, wait_limit: int | None = None
+) -> Compiled:
+    """Tile IR as the frontend makes it to binary.  `wait_limit` as for `compile_kernel`."""
     from tlxc.codegen.generate import check_supported, generate
+    from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
 
     timings = timings or Timings()
     _check_launch(module, target)
     check_supported(module, target)
     run_passes(module, target, timings)
+    if wait_limit is not None:
+        limit_waits(module, wait_limit)
     with timings.stage("generate"):
         llvm = generate(module, target)
     asm: dict[str, str | bytes] = {"tlxir": print_module(module), "llvm": llvm}
-    metadata = _launch_facts(module, target)
+    metadata = {**_launch_facts(module, target), **trap_facts(module)}
     {"nvidia": _assemble_nvidia, "amd": _assemble_amd}[target.vendor](llvm, target, asm, metadata, timings)
     metadata["timings"] = timings.stages
     return Compiled(module.name, target.name, asm, metadata)

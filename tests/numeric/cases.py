@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import control_cases, math_cases, memory_cases, mma_cases, reduce_cases, shape_cases
+from . import buffer_cases, control_cases, math_cases, memory_cases, mma_cases, reduce_cases, shape_cases
 from .support import Case
 
 FAMILIES = {
@@ -13,4 +13,8 @@ FAMILIES = {
     "control": control_cases,
     "mma": mma_cases,
 }
-CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family.cases())
+ASYNC_FAMILIES = {
+    "buffer": buffer_cases,
+}
+ASYNC_CASES: tuple[Case, ...] = tuple(case for family in ASYNC_FAMILIES.values() for case in family.cases())
+CASES: tuple[Case, ...] = (*(case for family in FAMILIES.values() for case in family.cases()), *ASYNC_CASES)

@@ -26,6 +26,7 @@ from tlxc.frontend.signature import Argument, Signature
 from tlxc.frontend.source import MISSING, Source
 from tlxc.ir.core import Module, Op
 from tlxc.ir.table import OPS
+from tlxc.ir.types import Buffer as SharedBuffer
 from tlxc.ir.types import DTYPES, Descriptor, DType, Pointer, Scalar, element_of, float32, int1, int32, int64
 
 Array = npt.NDArray[Any]
@@ -199,7 +200,7 @@ def _compare(name: str, expect: Expect, before: Array, after: Array) -> None:
         expect.check(after)
         return
     written = np.broadcast_to(np.asarray(expect.written), after.shape)
-    kept = _bytes(before).reshape(before.size, -1) == _bytes(after).reshape(before.size, -1)
+    kept = _bytes(before).reshape(-1, before.itemsize) == _bytes(after).reshape(-1, before.itemsize)
     touched = ~kept.all(axis=1).reshape(after.shape) & ~written
     assert not touched.any(), f"{name}: elements that no one may write were written: {_places(touched)}"
     wrong = written & ~_right(expect, after)
@@ -243,11 +244,12 @@ def _bytes(x: Array) -> Array:
 @dataclass(frozen=True)
 class In:
     """An array that the kernel only reads, starting `offset` elements after a 16-byte boundary.  With `block` the
-    kernel gets a descriptor of it, in blocks of that shape."""
+    kernel gets a descriptor of it, in blocks of that shape, where elements outside read as `padding`."""
 
     data: Array
     offset: int = 0
     block: tuple[int, ...] | None = None
+    padding: str = "zero"
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,7 @@ class Out:
     dtype: DType
     offset: int = 0
     block: tuple[int, ...] | None = None
+    padding: str = "zero"
 
     @property
     def data(self) -> Array:
@@ -272,6 +275,7 @@ class InOut:
     data: Array
     offset: int = 0
     block: tuple[int, ...] | None = None
+    padding: str = "zero"
 
 
 Buffer = Union[In, Out, InOut]
@@ -321,12 +325,19 @@ def cells_of(module: Module) -> set[Cell]:
 
 
 _BY_OPERAND = frozenset(("cmp", "cast", "dot"))  # the dtype of the result is not what is computed on
+# Of a buffer, whose dtype decides.
+_BY_BUFFER = frozenset(
+    "local_scatter tma_load tma_store async_load bulk_load bulk_store async_dot remote_store async_remote_store "
+    "async_remote_copy".split()
+)
 
 
 def _cell_dtypes(op: Op, kinds: Sequence[str]) -> set[str]:
     inputs = [v.type for v in op.inputs]
     if op.kind == "addptr":
         return {"ptr", str(element_of(inputs[1]))}
+    if op.kind in _BY_BUFFER:
+        return {next(t.dtype.short for t in reversed(inputs) if isinstance(t, SharedBuffer))}
     if op.kind == "store":
         types = inputs[1:2]
     elif op.kind in _BY_OPERAND:
@@ -533,18 +544,33 @@ def run_emulated(case: Case, target: str) -> Built | None:
         return None
     memories = {name: _memory(v, 0) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
     after = {name: memory.copy() for name, (memory, _) in memories.items()}
-    named, types = dict(launch.args), dict(launch.args)
+    named = dict(launch.args)
     for name, (_, start) in memories.items():
         buffer, bytes_ = launch.args[name], after[name]
         data, dtype = buffer.data, dtype_of(buffer.data)
-        named[name], types[name] = (bytes_, start), (dtype, start)
+        named[name] = (bytes_, start)
         if buffer.block is not None:
-            named[name] = Blocks(bytes_, buffer.block, offset=start, shape=data.shape, dtype=dtype)
-            types[name] = named[name].type
+            named[name] = Blocks(bytes_, buffer.block, buffer.padding, start, data.shape, dtype)
     source = Source.of(case.kernel)
-    built = _emulate(source, launch.grid, named, types, case.num_warps, target, run, case.cluster)
+    built = _emulate(source, launch.grid, named, _types(launch), case.num_warps, target, run, case.cluster)
     _check(launch, memories, after)
     return built
+
+
+def compile_case(case: Case, target: str) -> Built:
+    """The LLVM IR of a case; every pass is followed by the verifier."""
+    source = Source.of(case.kernel)
+    return _built(source, signature(source, _types(case.launch(big=False)), case.num_warps, case.cluster), target)
+
+
+def _types(launch: Launch) -> dict[str, Any]:
+    """The arguments as `signature` takes them."""
+    types = dict(launch.args)
+    for name, v in launch.args.items():
+        if isinstance(v, (In, Out, InOut)):
+            dtype = dtype_of(v.data)
+            types[name] = (dtype, GUARD + v.offset * dtype.bytes) if v.block is None else Descriptor(v.block, dtype)
+    return types
 
 
 def run_on_gpu(case: Case) -> None:
@@ -560,7 +586,8 @@ def run_on_gpu(case: Case) -> None:
         view = device[name][start : start + data.nbytes].view(_torch_dtype(dtype_of(data)))
         args[name] = view.reshape(data.shape)
         if (block := launch.args[name].block) is not None:
-            args[name] = tlxc.TensorDescriptor.from_tensor(args[name], block)
+            padding = launch.args[name].padding
+            args[name] = tlxc.TensorDescriptor.from_tensor(args[name], block, padding)
     case.kernel[launch.grid](**args, num_warps=case.num_warps, ctas_per_cga=case.cluster)
     torch.cuda.synchronize()
     _check(launch, memories, {name: memory.cpu().numpy() for name, memory in device.items()})

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from tlxc.errors import CompileError
-from tlxc.ir.core import Module, Param
+from tlxc.ir.core import Module, Op, Param
 from tlxc.ir.table import OPS
 from tlxc.ir.types import Descriptor, Pointer, Scalar, int1
-from tlxc.targets import Target
+from tlxc.targets import Target, all_targets
+from tlxc.targets.target import FEATURES
 
 from .amdgpu.emitter import AmdgpuEmitter
 from .llvm_text import Writer, memory_type
-from .nvptx import barrier, cluster, copies, matrices, mma, tma
+from .nvptx import barrier, cluster, copies, matrices, mma, tma, trap
 from .nvptx.emitter import NvptxEmitter
 from .simt import buffer, control, convert, math, memory, reduce, shape, task, tasks  # noqa: F401  (fill LOWER)
 from .simt.emitter import Emitter
@@ -53,6 +54,15 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 
 
+# Op -> the feature that a target of NVIDIA must have for it
+NEEDS: dict[str, str] = {
+    **{kind: "cluster" for kind, r in OPS.items() if r.family == "cluster"},
+    **{kind: "tma" for kind in tma.LOWERINGS},
+    **dict.fromkeys(("async_load", "async_load_commit", "async_load_wait"), "cp.async"),
+    **dict.fromkeys(("bulk_load", "bulk_store", "fence_async_shared"), "bulk"),
+    **dict.fromkeys(("alloc_barriers", "barrier_view", "barrier_wait", "barrier_arrive", "barrier_expect"), "mbarrier"),
+    **dict.fromkeys(("async_dot", "async_dot_wait"), "wgmma"),
+}
 # Words of PTX that may not name a kernel
 _RESERVED = ("_", "WARP_SZ")
 
@@ -76,11 +86,24 @@ def check_supported(module: Module, target: Target) -> None:
     for op in module.walk():
         if op.kind in refused:
             raise CompileError(refused[op.kind], found=f"target {target.name}", allowed="NVIDIA targets", loc=op.loc)
+        feature = NEEDS.get(op.kind)
+        if feature and target.vendor == "nvidia" and feature not in target.features:
+            raise _lacking(op, feature, target)
+
+
+def _lacking(op: Op, feature: str, target: Target) -> CompileError:
+    return CompileError(
+        f"{op.kind} needs {feature}: {FEATURES[feature]}",
+        found=f"target {target.name}, which has none",
+        allowed=", ".join(t.name for t in all_targets() if feature in t.features),
+        fix="compile for another target, or write tl.dot, which every NVIDIA target has" if feature == "wgmma" else "",
+        loc=op.loc,
+    )
 
 
 def implemented(vendor: str) -> frozenset[str]:
-    """Op kinds with a lowering; `yield` is read by the op that owns the region."""
-    return frozenset(LOWER) | frozenset(VENDOR_OPS[vendor]) | {"yield"}
+    """Op kinds with a lowering; `yield` is read by the op that owns the region, `buffer_overlap` by a pass."""
+    return frozenset(LOWER) | frozenset(VENDOR_OPS[vendor]) | {"yield", "buffer_overlap"}
 
 
 def _argument(p: Param, index: int) -> str:
@@ -107,7 +130,10 @@ def generate(module: Module, target: Target) -> str:
         low.set(p.value, [writer.assign(f"icmp ne i8 {name}, 0") if p.type == Scalar(int1) else name])
     low.region(module.body)
     writer.emit("ret void")
-    head = emitter.kernel_head(module.name, [_parameter(p, name) for p, name in zip(module.params, names)])
+    params = [_parameter(p, name) for p, name in zip(module.params, names)]
+    if trap.is_limited(module):
+        params.append(f"{trap.PARAMETER_TYPE} align {trap.RECORD_BYTES} {trap.PARAMETER}")
+    head = emitter.kernel_head(module.name, params)
     types = [f"{name} = type {text}" for text, name in writer.structs.items()]
     lines = [*emitter.header(module), *types, *writer.declares.values(), f"{head} {{", *writer.lines, "}"]
     return "\n".join([*lines, *emitter.attributes(module)]) + "\n"

@@ -56,26 +56,47 @@ def arrive(cta: Cta, number: int, count: int | None, warps: Array) -> NamedBarri
     return barrier
 
 
-def sync_gate(cta: Cta, number: int, count: int | None) -> Array:
-    """The active lanes of the warps that the barrier lets pass."""
-    warps = cta.active_warps("The barrier")
+def by_number(cta: Cta, numbers: Array | None, counts: Array | None) -> list[tuple[int, int | None, Array]]:
+    """(number, thread count, warps) of the barriers that the active warps execute together; None: 0, all threads."""
+    warps = cta.active_warps("A barrier")
+    if numbers is None and counts is None:
+        return [(0, None, warps)]
+    zeros = np.zeros(cta.lanes, np.uint32)
+    given = np.stack([zeros if numbers is None else numbers, zeros if counts is None else counts], axis=1)
+    values = cta.by_warp(given)[warps]
+    if (values != values[:, :1]).any():
+        raise EmulatorError("A barrier's number and thread count must be the same in all lanes of a warp.")
+    keys = [(int(number), None if counts is None else int(count)) for number, count in values[:, 0]]
+    return [(*key, warps[[k == key for k in keys]]) for key in dict.fromkeys(keys)]
+
+
+def sync_gate(cta: Cta, numbers: Array | None, counts: Array | None) -> Array:
+    """The active lanes of the warps that their barriers let pass; operands are given over all lanes."""
+    stay = [_sync(cta, number, count, warps) for number, count, warps in by_number(cta, numbers, counts)]
+    held = np.concatenate(stay)
+    return cta.without(held) if len(held) else cta.active
+
+
+def _sync(cta: Cta, number: int, count: int | None, warps: Array) -> Array:
+    """Brings warps to one barrier; those of them that may not go on now."""
     granted = cta.granted[warps]
     new = warps[~granted]
     if not len(new):
         cta.granted[warps] = False
-        return cta.active
+        return new
     barrier = _barrier(cta, number, count)
     others = bool(barrier.waiting)
     barrier.waiting += map(int, new)
     arrive(cta, number, count, new)
     if cta.granted[new].all():
         if others:  # let those that wake go on together with these
-            return cta.without(warps)
+            cta.spread()
+            return warps
         cta.granted[warps] = False
-        return cta.active
+        return new[:0]
     cta.park(new, lambda: _reason(number, barrier, cta.warp_size))
     cta.granted[warps[granted]] = False
-    return cta.without(new)
+    return new
 
 
 def _reason(number: int, barrier: NamedBarrier, warp_size: int) -> str:

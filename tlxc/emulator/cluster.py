@@ -105,14 +105,12 @@ class Cluster:
         if not self.under_way:
             return False
         at = 0 if self.random is None else int(self.random.integers(len(self.under_way)))
-        self.land(self.under_way[at])
+        copy = self.under_way.pop(at)
+        if self.ctas[copy.into].has_ended:
+            raise EmulatorError(f"{copy.what} is under way when its CTA ends; wait for its mbarrier.")
+        self.polls = 0
+        copy.land()
         return True
-
-    def land(self, copy: Copy) -> None:
-        if copy in self.under_way:
-            self.under_way.remove(copy)
-            self.polls = 0
-            copy.land()
 
     def polled(self) -> None:
         """A test of an mbarrier has failed, and its thread goes on."""
@@ -124,7 +122,10 @@ class Cluster:
         waiting = [(cta.rank, line) for cta in self.ctas for line in cta.waiting()]
         if waiting:
             lines = [f"  {f'CTA {rank} of the cluster, ' if self.size > 1 else ''}{line}" for rank, line in waiting]
-            raise EmulatorError("Deadlock: no warp can go on.\n" + "\n".join(lines), located=True)
+            raise EmulatorError("Deadlock: no warp can go on.\n" + "\n".join(lines))
+        for cta in self.ctas:
+            for groups in cta.groups.values():
+                groups.finish()
 
     # -- barrier.cluster counts the threads that have not ended
     def lanes_left(self, count: int) -> None:

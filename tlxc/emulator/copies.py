@@ -125,10 +125,21 @@ class _Store:
 
 @dataclass
 class BulkGroups:
-    """The bulk groups of one lane, oldest first; those before `unread` have read their sources."""
+    """The bulk groups of one lane, oldest first, that have not written."""
 
     open: list[_Store] = field(default_factory=list)
     committed: deque[list[_Store]] = field(default_factory=deque)
+
+    def finish(self) -> None:
+        """At the end of a CTA: the sources must have been read; what is left to write arrives by the kernel's end."""
+        for stores in [*self.committed, self.open]:
+            for store in stores:
+                if store.data is None:
+                    raise EmulatorError(
+                        "The CTA ends while a bulk copy still reads its shared memory; wait for it with "
+                        "cp.async.bulk.wait_group.read 0."
+                    )
+                _put(store)
 
 
 def store_block(cta: Cta, lane: int, map_: TensorMap, start: Sequence[int], address: int, reduction: str) -> None:
@@ -184,25 +195,12 @@ def _read_source(cta: Cta, lane: int, store: _Store) -> None:
     if store.data is None:
         store.data = cta.shared.bytes.data[store.span].copy()
         cta.shared.end_read(store.span)
-    cta.shared.mark_read(store.span, int(cta.agents[lane]))
+        cta.shared.mark_read(store.span, int(cta.agents[lane]))
 
 
 def _put(store: _Store) -> None:
     assert store.data is not None
     store.put(store.data)
-
-
-def finish(cta: Cta) -> None:
-    """At the end of a CTA: its stores must have read their sources; their writes arrive by the end of the kernel."""
-    for lane, groups in cta.groups.items():
-        for stores in [*groups.committed, groups.open]:
-            for store in stores:
-                if store.data is None:
-                    raise EmulatorError(
-                        f"The CTA ends while a bulk copy that lane {lane} issued still reads its shared memory; wait with "
-                        "cp.async.bulk.wait_group.read 0."
-                    )
-                _put(store)
 
 
 # -- checks

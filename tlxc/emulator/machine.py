@@ -25,6 +25,7 @@ from tlxc.emulator.values import Array, LaneValue, merge
 if TYPE_CHECKING:
     from tlxc.emulator.barriers import NamedBarrier
     from tlxc.emulator.cluster import Cluster
+    from tlxc.emulator.copies import BulkGroups
 
 _PATIENCE = 32  # rounds of loops before another warp gets its turn
 GLOBAL_SPACES, SHARED_SPACES, CLUSTER_SPACE = (1, 4), (3, 7), 7
@@ -123,6 +124,7 @@ class Cta:
         self.turns, self.rounds, self.last_turn = np.zeros(self.warps, np.int64), np.zeros(self.warps, np.int64), 0
         self.ctaid, self.nctaid = ctaid, cluster.grid
         self.copies: list[list[list[tuple[Array, Array, Array]]]] = [[[]] for _ in range(self.warps)]
+        self.groups: dict[int, BulkGroups] = {}
         self.frames: dict[Any, Any] = {}
         for slot in program.shared_slots if rank else ():
             self.regs[slot] = self.regs[slot] + np.uint64(rank << RANK_SHIFT)  # type: ignore[operator]
@@ -239,7 +241,9 @@ class Cta:
 
     def waiting(self) -> list[str]:
         """One line per warp that has not ended: where it stands and what it waits for."""
-        lines = []
+        lines: list[str] = []
+        if self.has_ended:
+            return lines
         places = self.current.reshape(self.warps, -1).min(axis=1)
         for warp in range(self.warps):
             if places[warp] < self.exited:

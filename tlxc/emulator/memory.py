@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tlxc.emulator.errors import EmulatorError
+from tlxc.emulator.tensormap import TensorMap
 from tlxc.emulator.values import Array
 
 _SHIFT = 37
@@ -91,6 +92,16 @@ class GlobalMemory:
 
     def __init__(self) -> None:
         self.buffers: dict[int, Buffer] = {}
+        self.maps: dict[int, TensorMap] = {}
+
+    def add_map(self, index: int, map_: TensorMap) -> None:
+        """A tensor map as argument `index`; its 128 bytes are not to be read."""
+        self.maps[buffer_address(index)] = map_
+
+    def tensor_map(self, address: int) -> TensorMap:
+        if address not in self.maps:
+            raise EmulatorError(f"The address {address:#x} is not that of a tensor map that the kernel was given.")
+        return self.maps[address]
 
     def add_argument(self, index: int, array: Array) -> None:
         if not array.flags.c_contiguous:

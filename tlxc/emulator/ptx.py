@@ -17,7 +17,8 @@ from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.machine import Cta
 from tlxc.emulator.parse import Instruction
 from tlxc.emulator.pending import Pending
-from tlxc.emulator.ptx_opcodes import compile_gate, compile_opcode
+from tlxc.emulator.ptx_async import compile_gate
+from tlxc.emulator.ptx_opcodes import compile_opcode
 from tlxc.emulator.ptx_operands import (
     UNSIGNED,
     Action,

@@ -17,7 +17,7 @@ import numpy as np
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.machine import Cta
 from tlxc.emulator.nvptx import special_register
-from tlxc.emulator.pending import Pending
+from tlxc.emulator.pending import Pending, Token
 from tlxc.emulator.values import BF16, Array
 
 UNSIGNED: dict[int, np.dtype[Any]] = {
@@ -160,7 +160,8 @@ class Frame:
             return
         if not isinstance(operand, Register):
             raise EmulatorError(f"A PTX result needs a register, found {operand}.")
-        self.pending.pop(operand.index, None)
+        if self.pending and not self.guarded:
+            self.pending.pop(operand.index, None)
         old = self.registers[operand.index]
         if old.dtype != bool:
             if value.dtype.kind not in "ui":
@@ -175,6 +176,12 @@ class Frame:
         if not isinstance(operand, Register):
             return self.read(operand, type_name)
         return self.registers[operand.index].view(type_dtype(type_name))
+
+    def promise(self, operand: Any, tokens: dict[int, Token]) -> None:
+        """The register holds a result that is to come; lanes of other warp groups keep what they wait for."""
+        old = self.pending.get(operand.index)
+        merged = {**(old.tokens if old else {}), **tokens}
+        self.pending[operand.index] = Pending(self.cta, self.registers[operand.index], merged)
 
     def addresses(self, operand: Any) -> Array:
         """Addresses over all lanes of `[register+offset]`; 32-bit registers hold shared addresses."""

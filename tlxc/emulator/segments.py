@@ -9,19 +9,31 @@ apart as well: its statements become pseudo-instructions on registers that the c
 
 from __future__ import annotations
 
-from tlxc.emulator import amdgcn, nvptx
+from collections.abc import Callable
+from typing import Any
+
+from tlxc.emulator import amdgcn, nvptx_async
+from tlxc.emulator.barriers import sync_gate
 from tlxc.emulator.errors import EmulatorError
+from tlxc.emulator.machine import Cta
 from tlxc.emulator.module import Block
 from tlxc.emulator.parse import Instruction
 from tlxc.emulator.ptx import Site, assemble
 from tlxc.emulator.ptx_operands import PtxInstruction
-from tlxc.emulator.values import VoidType
+from tlxc.emulator.values import Array, VoidType
 
 
 def is_gate(instruction: Instruction) -> bool:
     """Whether the instruction may have to wait for other warps."""
     name = instruction.detail.get("callee", "")
-    return bool(nvptx.GATE_NAMES.fullmatch(name) or amdgcn.GATE_NAMES.fullmatch(name))
+    return bool(nvptx_async.GATE_NAMES.fullmatch(name) or amdgcn.GATE_NAMES.fullmatch(name))
+
+
+def call_gate(name: str) -> Callable[[Cta, list[Any]], Array]:
+    """Which lanes may execute a call of that intrinsic now."""
+    if amdgcn.GATE_NAMES.fullmatch(name):
+        return lambda cta, args: sync_gate(cta, None, None)
+    return nvptx_async.call_gate(name)
 
 
 def cut_blocks(blocks: dict[str, Block]) -> dict[str, Block]:

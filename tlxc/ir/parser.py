@@ -121,7 +121,13 @@ class _Parser:
             self.expect("*")
         shape, element = self.shape(), self.element()
         self.expect(",")
-        return Buffer(shape, element, self.next(), self.layout(), count)
+        storage, pitch, group = self.next(), 0, 1
+        if self.peek(1) == "pitch":
+            self.expect(",")
+            self.expect("pitch")
+            pitch = int(self.next())
+            group = int(self.next()) if self.accept("group") else 1
+        return Buffer(shape, element, storage, self.layout(), count, pitch, group)
 
     def barrier(self) -> Barrier:
         words = []

@@ -129,7 +129,8 @@ class Buffer:
     """A tile in shared memory, or an array of `count` such tiles (0: one tile, not an array).
 
     `storage`: smem, or smem_cluster for the same place in another CTA of the cluster.  `layout` maps the coordinates of
-    one tile to element offsets; tiles of an array follow each other, `tile_bytes` apart.
+    one tile to element offsets; tiles of an array follow each other, `tile_bytes` apart.  In storage that several
+    allocations share, `group` tiles follow each other so, and such groups start `pitch` bytes apart (0: no groups).
     """
 
     shape: tuple[int, ...]
@@ -137,6 +138,8 @@ class Buffer:
     storage: str = "smem"
     layout: Memory | None = None
     count: int = 0
+    pitch: int = 0
+    group: int = 1
 
     @property
     def tile_bytes(self) -> int:
@@ -146,11 +149,20 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        return self.tile_bytes * max(1, self.count)
+        """Bytes from the start of the first tile to the end of the last."""
+        return self.tile_offset(max(1, self.count) - 1) + self.tile_bytes
+
+    def tile_offset(self, index: int) -> int:
+        """Bytes from the first tile of an array to another one."""
+        if not self.pitch:
+            return index * self.tile_bytes
+        return index // self.group * self.pitch + index % self.group * self.tile_bytes
 
     def __str__(self) -> str:
         array = f"{self.count} * " if self.count else ""
         body = array + "x".join(map(str, self.shape)) + f"x{self.dtype}, {self.storage}"
+        if self.pitch:
+            body += f", pitch {self.pitch}" + f" group {self.group}" * (self.group > 1)
         return f"buffer<{body}>" if self.layout is None else f"buffer<{body}, {{{self.layout}}}>"
 
 

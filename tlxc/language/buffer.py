@@ -6,7 +6,6 @@ task the compiler puts the execution barriers between such accesses; between tas
 
 from __future__ import annotations
 
-from enum import Enum
 from math import prod
 from typing import Any
 
@@ -14,18 +13,12 @@ from tlxc.errors import CompileError
 from tlxc.ir.core import Value
 from tlxc.ir.types import Buffer, DType, Tensor, int32
 
+from .alias import check_storage, shared_storage, storage_kind
 from .core import builder, builtin, check_dtype, constant, convert, describe, literal_int, name_of, tensor
 from .handles import async_token, buffered_tensor, mbarrier, one_buffer
-from .layout import require_layout
+from .layout import memory_layout, require_layout
 from .promotion import is_literal
 from .shape import check_axis, check_shape, to_shape
-
-
-class storage_kind(Enum):
-    """Where a buffer lives: shared memory, or the same place in another CTA of the cluster."""
-
-    smem = "smem"
-    smemCluster = "smemCluster"
 
 
 # -------------------------------------------------------------------------------------------------------- allocation
@@ -41,9 +34,11 @@ def local_alloc(
     """An array of `num` buffers in shared memory, each a tile of `shape` and `dtype`; `buf[i]` is one of them.
 
     `shape` and `num` are compile-time values.  The memory is the CTA's for the whole kernel and starts uninitialised;
-    the compiler lets buffers share it where their uses cannot overlap.  The layout follows from the shape and the uses:
-    row-major for rank 1, else the widest swizzle that TMA and wgmma read.
-    Targets: all.  Errors: num below 1; storage other than smem; `reuse` and `layout`, which are not supported yet.
+    the compiler lets buffers share it where their uses cannot overlap.  `reuse`: a `storage_alias_spec`, or a buffer
+    array, whose memory this one shares, from the first byte unless `set_buffer_overlap` says more.  `layout`: a
+    `tlx.swizzled_layout` that the buffers keep; else the layout follows from the shape: row-major for rank 1, else the
+    widest swizzle that TMA and wgmma read.
+    Targets: all.  Errors: num below 1; storage other than smem; `reuse` of another type; a layout that does not fit.
     """
     extents = check_shape(shape, "the shape of local_alloc")
     if not extents:
@@ -51,17 +46,16 @@ def local_alloc(
     count = literal_int(num, "num of local_alloc")
     if count < 1:
         raise CompileError("num of local_alloc is 1 or more", found=str(count), fix="write 1 for a single buffer")
-    if storage is not storage_kind.smem:
-        raise CompileError("local_alloc takes shared memory only", found=describe(storage), allowed="storage_kind.smem")
-    for name, given in (("reuse", reuse), ("layout", layout)):
-        if given is not None:
-            raise CompileError(
-                f"local_alloc does not take `{name}` yet",
-                found=describe(given),
-                fix="leave it out: buffers whose uses do not overlap share memory, and layouts follow from the uses",
-            )
-    kind = Buffer(extents, check_dtype(dtype, "the dtype of local_alloc"), count=count)
-    return buffered_tensor(builder().emit("local_alloc", type=kind))
+    check_storage(storage, "local_alloc")
+    element = check_dtype(dtype, "the dtype of local_alloc")
+    attrs: dict[str, Any] = {}
+    memory = None
+    if layout is not None:
+        memory, attrs["pinned"] = memory_layout(layout, extents, element), True
+    if reuse is not None:
+        attrs["alias"] = shared_storage(reuse)
+    kind = Buffer(extents, element, layout=memory, count=count)
+    return buffered_tensor(builder().emit("local_alloc", type=kind, **attrs))
 
 
 # ------------------------------------------------------------------------------------------------------------- views

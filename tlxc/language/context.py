@@ -42,6 +42,7 @@ class Context:
     builder: Builder
     target: Target
     task: TaskCopy | None = None
+    storages: int = 0  # numbers given to storage that allocations share
     private: dict[Any, Private] = field(default_factory=dict)
 
     @property

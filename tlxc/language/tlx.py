@@ -8,6 +8,7 @@ from typing import Any
 from tlxc.ir.types import DType, Pointer
 
 from .annotation import tensor_descriptor_type
+from .alias import reuse_group, reuse_group_type, storage_alias_spec, storage_kind
 from .async_dot import async_dot, async_dot_wait
 from .barrier import (
     alloc_barriers,
@@ -31,7 +32,6 @@ from .buffer import (
     local_store,
     local_trans,
     local_view,
-    storage_kind,
 )
 from .cluster import (
     async_remote_shmem_copy,
@@ -44,7 +44,7 @@ from .cluster import (
 )
 from .core import as_tensor, builtin, check_dtype
 from .handles import async_token, buffered_tensor, mbarrier, tensor_descriptor
-from .layout import dump_layout, layout, require_layout
+from .layout import dump_layout, layout, require_layout, swizzled_layout
 from .task import async_task, async_task_replica_id, async_tasks, clock64, get_bufidx_phase, thread_id
 from .tma import (
     async_descriptor_load,
@@ -87,6 +87,7 @@ __all__ = [
     "cluster_size_1d", "dtype_of", "dump_layout", "fence", "fence_async_shared", "fence_mbarrier_init_cluster",
     "get_bufidx_phase", "layout", "local_alloc", "local_gather", "local_load", "local_reinterpret", "local_reshape",
     "local_scatter", "local_slice", "local_store", "local_trans", "local_view", "mbarrier", "named_barrier_arrive",
-    "named_barrier_wait", "prefetch_descriptor", "remote_shmem_store", "require_layout", "size_of", "storage_kind",
+    "named_barrier_wait", "prefetch_descriptor", "remote_shmem_store", "require_layout",
+    "reuse_group", "reuse_group_type", "size_of", "storage_alias_spec", "storage_kind", "swizzled_layout",
     "tensor_descriptor", "tensor_descriptor_type", "thread_id",
 ]  # fmt: skip

@@ -168,12 +168,13 @@ def _start(v: Value) -> int:
     op = v.op
     assert op is not None
     if op.kind == "local_alloc":
-        return 0
+        return op.attrs["alias"][1] if "alias" in op.attrs else 0
     (source, *_), t = op.inputs, op.result.type
     assert isinstance(t, Buffer)
     step = 0
     if op.kind == "local_view":
-        step = t.tile_bytes
+        assert isinstance(source.type, Buffer)
+        step = gcd(source.type.pitch, t.tile_bytes if source.type.group > 1 or not source.type.pitch else 0)
     elif op.kind == "local_slice":
         step = memory_of(source).offset(op.attrs["offsets"]) * t.dtype.bytes
     return gcd(_start(source), step)

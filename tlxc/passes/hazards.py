@@ -172,7 +172,9 @@ def _place(v: Value, user: Op) -> tuple[int, int]:
         if step.kind == "local_view" and step.inputs[1].op is not None and step.inputs[1].op.kind == "constant":
             assert isinstance(step.result.type, Buffer)
             size = step.result.type.nbytes
-            first += step.inputs[1].op.attrs["value"] * size
+            array = step.inputs[0].type
+            assert isinstance(array, Buffer)
+            first += array.tile_offset(step.inputs[1].op.attrs["value"])
     return first, size
 
 

@@ -38,7 +38,8 @@ Task = tuple[Op, int]  # a region of tasks, and the number of one of them
 @dataclass(eq=False)
 class _Live:
     """A buffer and where it is live.  `outer` widens the range to the outermost loop that holds it; `tasks` holds, per
-    region of tasks, those that touch it; `whole`: it lives as long as the kernel."""
+    region of tasks, those that touch it; `whole`: it lives as long as the kernel.  Allocations of one storage are one
+    buffer: `members` holds each of them and its offset."""
 
     alloc: Op
     size: int
@@ -49,6 +50,7 @@ class _Live:
     tasks: dict[Op, set[int]] = field(default_factory=dict)
     first: Op | None = None
     last: Op | None = None
+    members: list[tuple[Op, int]] = field(default_factory=list)
 
     @property
     def outer(self) -> Span:
@@ -56,7 +58,7 @@ class _Live:
 
     @property
     def name(self) -> str:
-        return self.alloc.result.name or ("scratch" if self.alloc.kind == "local_alloc" else "barriers")
+        return " | ".join(_name(op) for op, _ in self.members)
 
     def widen(self, span: Span) -> None:
         self.span = min(self.span[0], span[0]), max(self.span[1], span[1])
@@ -64,6 +66,10 @@ class _Live:
     def concurrent(self, other: _Live) -> bool:
         """Whether two tasks that run at once touch them, one each."""
         return any(len(mine | other.tasks[op]) > 1 for op, mine in self.tasks.items() if op in other.tasks)
+
+
+def _name(alloc: Op) -> str:
+    return alloc.result.name or ("scratch" if alloc.kind == "local_alloc" else "barriers")
 
 
 def swizzle_alignment(buffer: Buffer) -> int:
@@ -89,6 +95,7 @@ class _Ranges:
 
     def __init__(self, module: Module) -> None:
         self.buffers: dict[Value, _Live] = {}  # of every buffer, mbarrier and view
+        self.storages: dict[int, _Live] = {}  # of allocations that share storage
         self.specialised = "total_warps" in module.attrs
         self.position = 0
         self.last_of: dict[Op, int] = {}
@@ -127,12 +134,18 @@ class _Ranges:
 
     def _alloc(self, op: Op, loops: tuple[Span, ...]) -> None:
         t = op.result.type
-        if isinstance(t, Buffer):
-            size = -(-t.nbytes // ALIGNMENT) * ALIGNMENT
-            self.buffers[op.result] = _Live(op, size, swizzle_alignment(t), loops)
+        start = 0
+        if isinstance(t, Buffer) and "alias" in op.attrs:
+            number, start, size = op.attrs["alias"]
+            live = self.storages.setdefault(number, _Live(op, _up(size, ALIGNMENT), ASYNC_ALIGNMENT, ()))
+            live.alignment = max(live.alignment, swizzle_alignment(t))
+        elif isinstance(t, Buffer):
+            live = _Live(op, _up(t.nbytes, ALIGNMENT), swizzle_alignment(t), loops)
         else:
             assert isinstance(t, Barrier)
-            self.buffers[op.result] = _Live(op, t.nbytes, BARRIER_ALIGNMENT, (), whole=True)
+            live = _Live(op, t.nbytes, BARRIER_ALIGNMENT, (), whole=True)
+        self.buffers[op.result] = live
+        live.members.append((op, start))
 
     def _view(self, op: Op) -> None:
         live = self.buffers[op.result] = self._live(op, op.inputs[0])
@@ -216,10 +229,21 @@ def plan_memory(module: Module, target: Target) -> None:
     if total > target.max_shared:
         raise _overflow(buffers, total, target)
     for b, offset in offsets.items():
-        b.alloc.attrs["offset"] = offset
+        for op, start in b.members:
+            op.attrs["offset"] = offset + start
     module.attrs["shared"] = total
-    rows = sorted((offsets[b], b.size, b.name, _line(b.first), _line(b.last)) for b in buffers)
+    rows = sorted(
+        (offsets[b] + start, b.size if len(b.members) == 1 else _bytes(op), _name(op), _line(b.first), _line(b.last))
+        for b in buffers
+        for op, start in b.members
+    )
     module.attrs["memory_map"] = tuple(rows)
+
+
+def _bytes(alloc: Op) -> int:
+    t = alloc.result.type
+    assert isinstance(t, (Buffer, Barrier))
+    return t.nbytes
 
 
 def _extent(t: Type) -> str:
@@ -231,7 +255,9 @@ def _extent(t: Type) -> str:
 
 def _overflow(buffers: list[_Live], total: int, target: Target) -> CompileError:
     largest = sorted(buffers, key=lambda b: -b.size)
-    listed = "; ".join(f"{b.name} {_extent(b.alloc.result.type)} {b.size} bytes" for b in largest)
+    listed = "; ".join(
+        " | ".join(f"{_name(op)} {_extent(op.result.type)}" for op, _ in b.members) + f" {b.size} bytes" for b in largest
+    )
     return CompileError(
         "the buffers of this kernel do not fit into shared memory",
         found=f"{total} bytes are live at once: {listed}",

@@ -73,6 +73,6 @@ def _infeasible(op: Op, wanted: dict[int, int], launch: int) -> CompileError:
         found=f"{', '.join(parts)}: {threads} threads x {total} = {threads * total} registers",
         allowed=f"{len(wanted)} warpgroups launched with {launch} registers per thread: "
         f"{threads} x {launch * len(wanted)} = {threads * launch * len(wanted)}",
-        fix="lower num_regs of some tasks" + ("" if launch >= 168 else ", or raise maxnreg or use fewer warps"),
+        fix="lower num_regs of some tasks, or use fewer task copies",
         loc=op.loc,
     )

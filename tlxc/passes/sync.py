@@ -94,7 +94,9 @@ def bytes_of(v: Value) -> Bytes:
         index = op.inputs[1].op if op.kind == "local_view" else None
         if index is not None and index.kind == "constant":
             assert isinstance(v.type, Buffer)
-            start += index.attrs["value"] * v.type.tile_bytes
+            array = op.inputs[0].type
+            assert isinstance(array, Buffer)
+            start += array.tile_offset(index.attrs["value"])
             end = start + v.type.tile_bytes
         return start, end
     if op is None or "offset" not in op.attrs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +46,7 @@ _EXPLAIN = {
     "for instance with compute-sanitizer",
     "CUDA_ERROR_MISALIGNED_ADDRESS": f"an earlier kernel accessed a misaligned address, {_LOST}",
     "CUDA_ERROR_LAUNCH_FAILED": f"an earlier kernel failed, {_LOST}",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": f"an earlier kernel met an instruction that the GPU cannot run, {_LOST}",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "an earlier kernel ran longer than the driver allows",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "the kernel needs more registers or shared memory than the GPU has for a "
     "CTA; use smaller tiles or another num_warps",
@@ -57,6 +58,9 @@ _EXPLAIN = {
     "CUDA_ERROR_INVALID_HANDLE": "the stream or the kernel belongs to another device",
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the driver's library and its kernel module are of different versions",
 }
+
+# Each says what it knows of the end of an earlier kernel, or nothing; failures since then carry it.
+witnesses: list[Callable[[], str]] = []
 
 _lock = threading.Lock()
 _module: Any = None
@@ -102,7 +106,8 @@ def failure(module: Any, status: int, call: str, error: type[DriverError] = Driv
         code = module.CUresult(status).name
     except ValueError:
         code = f"CUresult {status}"
-    return error(f"{call} failed with {code}: {_EXPLAIN.get(code, 'the CUDA driver gives no more detail')}.", code)
+    text = f"{call} failed with {code}: {_EXPLAIN.get(code, 'the CUDA driver gives no more detail')}."
+    return error("\n".join([text, *filter(None, (said() for said in witnesses))]), code)
 
 
 def call(name: str, *arguments: Any) -> Any:

@@ -20,7 +20,7 @@ from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.grid import Cluster, check_cluster, extents
-from tlxc.runtime.launcher import MAP, SKIP, MapShape, make_launcher, prepared
+from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -248,7 +248,11 @@ class Kernel:
         if not compiled.is_loaded(gpu):
             slot_ready()
         function = compiled.load(gpu)
-        launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, bound.kinds)
+        record = compiled.record(gpu)
+        kinds = bound.kinds if record is None else bound.kinds + bytes((INTEGER,))
+        launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, kinds)
+        if record is not None:
+            launcher = recording(launcher, record.pointer)
         launcher = prepared(launcher, gpu, _maps(bound.kinds, compiled), bound.signature.cluster)
         plan = version.plans[key] = Plan(launcher, stream, compiled)
         return plan

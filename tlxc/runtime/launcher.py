@@ -315,6 +315,15 @@ def bindings_launcher(function: cuda.Function, threads: int, shared: int, kinds:
     return launch
 
 
+def recording(launch: Launcher, record: int) -> Launcher:
+    """A launcher that passes the address of a record after the values: see `trap`."""
+
+    def launch_recording(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
+        return launch(grid, stream, *values, record)
+
+    return launch_recording
+
+
 @dataclass(frozen=True)
 class MapShape:
     """What a compiled kernel wants of the tensor map of one argument: see `boxes.Box`."""

@@ -11,6 +11,8 @@ from tlxc.codegen.simt.lowering import Lower, Lowering
 from tlxc.ir.core import Op, Value
 from tlxc.ir.types import Barrier
 
+from . import trap
+
 _SHARED = "ptr addrspace(3)"
 
 
@@ -48,9 +50,14 @@ def barrier_wait(low: Lowering, op: Op) -> None:
         skip = "setp.eq.b32 done, $2, 0; @done bra DONE; "
         args.append(("i32", low.w.assign(f"zext i1 {low.scalar(pred)} to i32")))
         constraints.append("r")
+    start, again = "", "bra WAIT; "
+    if trap.is_limited(low.module):
+        start, again = trap.give_up(low.module, op, offset=len(args), record=len(args) + 1)
+        args += [("i32", low.scalar(bar)), (trap.PARAMETER_TYPE, trap.PARAMETER)]
+        constraints += ["r", "l"]
     text = (
-        f"{{ .reg .pred done; {skip}WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
-        "@done bra DONE; bra WAIT; DONE: }"
+        f"{{ .reg .pred done; {start}{skip}WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; "
+        f"@done bra DONE; {again}DONE: }}"
     )
     low.w.asm("void", text, ",".join([*constraints, "~{memory}"]), args)
 

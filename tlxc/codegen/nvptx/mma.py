@@ -118,7 +118,7 @@ def _signed64(x: int) -> int:
 
 
 def wgmma(low: Lowering, op: Op) -> None:
-    """A synchronous dot: fence, K steps of every m64 tile, commit and wait in one asm, so that nothing slips between."""
+    """A synchronous dot: fence, K steps of every m64 tile, commit and wait in one asm: nothing slips between."""
     low.set(op.result, _multiply(low, op, "wgmma.wait_group.sync.aligned 0;"))
 
 

@@ -37,10 +37,21 @@ def view(low: Lowering, op: Op) -> None:
     array, index = op.inputs
     t = array.type
     assert isinstance(t, (Buffer, Barrier))
-    size = t.tile_bytes if isinstance(t, Buffer) else 8
     i = low.scalar(index)
-    step = str(int(i) * size) if i.isdigit() else low.w.assign(f"mul i32 {i}, {size}")
+    if isinstance(t, Buffer):
+        step = str(t.tile_offset(int(i))) if i.isdigit() else _tile_offset(low, t, i)
+    else:
+        step = str(8 * int(i)) if i.isdigit() else low.w.assign(f"mul i32 {i}, 8")
     low.set(op.result, [add_offsets(low, low.scalar(array), step)])
+
+
+def _tile_offset(low: Lowering, t: Buffer, i: str) -> str:
+    """`t.tile_offset` of an index at run time, which is not negative."""
+    w = low.w
+    if t.group == 1:
+        return w.assign(f"mul i32 {i}, {t.pitch or t.tile_bytes}")
+    outer = w.assign(f"mul i32 {w.assign(f'udiv i32 {i}, {t.group}')}, {t.pitch}")
+    return w.add(outer, w.assign(f"mul i32 {w.assign(f'urem i32 {i}, {t.group}')}, {t.tile_bytes}"))
 
 
 def add_offsets(low: Lowering, a: str, b: str) -> str:

@@ -75,7 +75,7 @@ class Lowering:
         self.values: dict[Value, list[str]] = {}
         self.packed: dict[Value, Sequence[tuple[Sequence[int], list[str]]]] = {}
         self.unpacked_in: dict[Value, str] = {}
-        self.in_flight: list[tuple[str, list[str]]] = []  # (block, register operands) of asynchronous dots, oldest first
+        self.in_flight: list[tuple[str, list[str]]] = []  # (block, register operands) of dots under way, oldest first
         self.info: AxisInfo = analyse(module)
         self.total_warps: int = module.attrs.get("total_warps", module.num_warps)
         tid = emitter.thread_id()

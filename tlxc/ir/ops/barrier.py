@@ -74,8 +74,9 @@ row("alloc_barriers", "barrier", "", 1, "arrive_count", "offset", verify=_alloc,
     doc="mbarriers in shared memory, initialised by one thread of the CTA: `mbarrier.init.shared::cta.b64`.")  # fmt: skip
 row("barrier_view", "barrier", "array index", 1, traits="pure", verify=_view,
     doc="One barrier of an array; the index is not checked.  Address arithmetic only.")  # fmt: skip
-row("barrier_wait", "barrier", "bar phase pred?", 0, traits=SYNC, verify=_wait,
-    doc="Every thread spins until the phase with this parity has completed: `mbarrier.try_wait.parity.shared::cta.b64`.")  # fmt: skip
+row("barrier_wait", "barrier", "bar phase pred?", 0, "", "site", traits=SYNC, verify=_wait,
+    doc="Every thread spins until the phase with this parity has completed: `mbarrier.try_wait.parity.shared::cta.b64`.  "
+        "`site`: the number of a wait that gives up after a limit.")  # fmt: skip
 row("barrier_arrive", "barrier", "bar pred? rank?", 0, "count", "synced", traits=SYNC, verify=_arrive,
     doc="One thread of the task arrives `count` times after all its threads (a warp barrier: every thread by itself); with "
         "`rank` at the barrier in the same place of that CTA: `mbarrier.arrive.shared::cta.b64`, `.shared::cluster`.  "

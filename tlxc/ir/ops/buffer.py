@@ -17,7 +17,19 @@ def _buffer(op: Op, position: int = 0) -> Buffer:
 
 
 def _alloc(op: Op) -> None:
-    require(isinstance(op.result.type, Buffer), "local_alloc gives a buffer")
+    b = op.result.type
+    require(isinstance(b, Buffer), "local_alloc gives a buffer")
+    assert isinstance(b, Buffer)
+    require(not b.pitch or "alias" in op.attrs, "local_alloc: only tiles in shared storage have a pitch")
+    require(b.group >= 1, "local_alloc: group is positive")
+
+
+def _overlap(op: Op) -> None:
+    allocs = [v.op for v in op.inputs]
+    require(
+        bool(allocs) and all(a is not None and a.attrs.get("alias", (0,))[0] == op.attrs["alias"] for a in allocs),
+        "buffer_overlap takes allocations of its own storage",
+    )
 
 
 def _access(op: Op) -> None:
@@ -68,7 +80,11 @@ def _gather(op: Op) -> None:
 
 row("local_alloc", "buffer", "", 1, "", "offset pinned alias", verify=_alloc, kinds="bool int uint float",
     doc="Shared memory for one tile or an array of tiles; `offset` in bytes is set by the memory planner.  `pinned`: the "
-        "layout is the user's.  `alias` names a group of allocations that share storage.")  # fmt: skip
+        "layout is the user's.  `alias`: (number of the storage that several allocations share, bytes that the user gives "
+        "it or 0); after the pass `alias` (number, offset in the storage, bytes of all of it).")  # fmt: skip
+row("buffer_overlap", "buffer", "buffers*", 0, "alias tree", verify=_overlap,
+    doc="How allocations share a storage: `tree` is the number of an operand, or (\"shared\" or \"distinct\", group size, "
+        "children).  The pass `alias` reads and removes it.")  # fmt: skip
 row("local_view", "buffer", "array index", 1, traits="pure", verify=_view, kinds="bool int uint float",
     doc="One buffer of an array; the index is not checked.  Address arithmetic only.")  # fmt: skip
 row("local_trans", "buffer", "buf", 1, "order", traits="pure", verify=_trans, kinds="bool int uint float",
