@@ -142,7 +142,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "async_load_commit": [("%t = async_load_commit : token", r"cp\.async\.commit_group;")],
     "async_load_wait": [("%t = async_load_wait {pendings = 2} : token", r"cp\.async\.wait_group 2;")],
     "bulk_load": [("bulk_load %p, %row, %bar, _, _",
-                   r"@p cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%r\d+\], \[%rd\d+\], "),
+                   r"@p cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%r\d+\], \[%rd"),
                   ("bulk_load %p, %row, %bar, %n, %yes", r"cp\.async\.bulk\.shared::cluster\.global")],
     "bulk_store": [("bulk_store %p, %row, _", r"cp\.async\.bulk\.global\.shared::cta\.bulk_group[^@]*@p "
                                               r"cp\.async\.bulk\.commit_group;")],

@@ -127,6 +127,16 @@ def test_commands_name_files_that_exist() -> None:
             assert (ROOT / file).is_file(), f"{page.name}: {file}"
 
 
+def test_every_environment_variable_is_explained() -> None:
+    used = {
+        name
+        for path in (ROOT / "tlxc").rglob("*.py")
+        for name in re.findall(r"\bTLXC_[A-Z_]+\b", path.read_text("utf-8"))
+    }
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(TLXC_\w+)` \|", text, re.MULTILINE)) == used
+
+
 def test_readme_names_every_target() -> None:
     rows = re.findall(r"^\| `((?:sm_|gfx)\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert rows == [target.name for target in all_targets()]

@@ -195,7 +195,8 @@ def test_overflow_names_the_buffers() -> None:
         plan_memory(k.module, SM90)
     assert str(error.value) == (
         "k.py:1:1: error: the buffers of this kernel do not fit into shared memory\n"
-        "  found: 270336 bytes are live at once: a (256, 256) 262144 bytes; b (64, 64) 8192 bytes\n"
+        "  found: 270336 bytes are live at once, buffers and tiles on their way between threads: "
+        "a (256, 256) 262144 bytes; b (64, 64) 8192 bytes\n"
         "  allowed: 232448 bytes per CTA on sm_90\n"
         "  fix: use smaller tiles or fewer stages, or spread the tile over more CTAs\n"
         "  b, 8192 bytes at k.py:2:1"

@@ -7,7 +7,6 @@ import itertools
 import pytest
 
 import tlxc.ir.ops  # noqa: F401  fills the op table
-from tlxc.errors import InternalError
 from tlxc.ir.conversion import scratch, scratch_memory
 from tlxc.ir.core import Builder, Module, Op, Region, Value
 from tlxc.ir.layout import Layout, blocked, make, slice_

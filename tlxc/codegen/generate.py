@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tlxc.errors import CompileError
 from tlxc.ir.core import Module, Op, Param
 from tlxc.ir.table import OPS
-from tlxc.ir.types import Descriptor, Pointer, Scalar, int1
+from tlxc.ir.types import Descriptor, Pointer, Scalar, Tensor, int1, shape_of
 from tlxc.targets import Target, all_targets
 from tlxc.targets.target import FEATURES
 
@@ -63,12 +65,16 @@ NEEDS: dict[str, str] = {
     **dict.fromkeys(("alloc_barriers", "barrier_view", "barrier_wait", "barrier_arrive", "barrier_expect"), "mbarrier"),
     **dict.fromkeys(("async_dot", "async_dot_wait"), "wgmma"),
 }
+
+# Of one tile in one thread.  Four times the registers that there are: beyond it compilers run for minutes.
+MAX_ELEMENTS = 1024
 # Words of PTX that may not name a kernel
 _RESERVED = ("_", "WARP_SZ")
 
 
 def check_supported(module: Module, target: Target) -> None:
-    """Invariant after it: every op has a lowering for the target, and every option of the module means something."""
+    """Invariant after it: every op has a lowering for the target, every option of the module means something, and every
+    tile can be compiled."""
     if module.maxnreg is not None and target.vendor != "nvidia":
         raise CompileError(
             "maxnreg is an option of NVIDIA targets",
@@ -89,6 +95,9 @@ def check_supported(module: Module, target: Target) -> None:
         feature = NEEDS.get(op.kind)
         if feature and target.vendor == "nvidia" and feature not in target.features:
             raise _lacking(op, feature, target)
+        for result in op.results:
+            if isinstance(result.type, Tensor):
+                _check_size(op, prod(shape_of(result.type)), module.num_warps * target.warp_size)
 
 
 def _lacking(op: Op, feature: str, target: Target) -> CompileError:
@@ -99,6 +108,17 @@ def _lacking(op: Op, feature: str, target: Target) -> CompileError:
         fix="compile for another target, or write tl.dot, which every NVIDIA target has" if feature == "wgmma" else "",
         loc=op.loc,
     )
+
+
+def _check_size(op: Op, elements: int, threads: int) -> None:
+    if elements > MAX_ELEMENTS * threads:
+        raise CompileError(
+            "this tile is too large for its threads",
+            found=f"{elements} elements, which are {elements // threads} for each of {threads} threads",
+            allowed=f"{MAX_ELEMENTS} elements a thread; what does not fit into registers is spilled to memory",
+            fix="use a smaller tile or more warps",
+            loc=op.loc,
+        )
 
 
 def implemented(vendor: str) -> frozenset[str]:

@@ -9,7 +9,6 @@ bits from `RANK_SHIFT` on. A generic pointer to shared memory has `SHARED_WINDOW
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 

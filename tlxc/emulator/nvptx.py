@@ -12,8 +12,8 @@ from tlxc.emulator import barriers, matrix, numerics
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.generic import Factory, Handler, nothing, values
 from tlxc.emulator.machine import Cta
-from tlxc.emulator.pending import Token
 from tlxc.emulator.parse import Instruction
+from tlxc.emulator.pending import Token
 from tlxc.emulator.values import Array, StructType
 
 _WORD = np.dtype(np.uint32)

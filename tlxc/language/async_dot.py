@@ -13,7 +13,7 @@ from .handles import buffered_tensor, items_of, one_buffer, require_feature
 
 GROUP_ROWS = 64  # rows of one wgmma, shared by the 4 warps of a warpgroup
 GROUP_WARPS = 4
-K_ATOM = 16  # K of one wgmma on 16-bit elements
+K_BYTES = 32  # K of one wgmma
 MAX_N = 256
 
 
@@ -33,28 +33,29 @@ def async_dot(
     """Starts acc + A @ B: A (M, K) a buffer or a tile in registers, B (K, N) a buffer; the result is a tile (M, N) of
     float32 that is pending until `async_dot_wait` hands it out.
 
-    dtypes: A and B both float16 or both bfloat16; acc float32, absent or `use_acc=False` for zero.  A pending
+    dtypes: A and B both float16, bfloat16 or float32; acc float32, absent or `use_acc=False` for zero.  float32 is
+    multiplied as tf32, of which the hardware reads 10 bits of the fraction, and only where K is the contiguous dimension
+    of both buffers; `input_precision` None and "tf32" say so.  A pending
     accumulator may only go into the next `async_dot` or a wait.  `tlx.local_trans` views give the transposed operands.
-    M is a multiple of 64, N one of 8 up to 256, K one of 16; the task has a multiple of 4 warps.
+    M is a multiple of 64, N one of 8 up to 256, K one of 16, or 8 of float32; the task has a multiple of 4 warps.
     `pred`, `mBarriers`, `two_ctas`, `force_async` belong to tensor memory and are refused here.
     Targets: sm_90.  Errors: other shapes, dtypes or numbers of warps; buffers of rank other than 2.
     Instruction: `wgmma.mma_async` (PTX ISA, "wgmma.mma_async") and `wgmma.commit_group`.
     """
     require_feature("wgmma", "async_dot on registers")
-    _refuse_tensor_memory(pred, mBarriers, two_ctas, force_async, input_precision, out_dtype)
+    _refuse_tensor_memory(pred, mBarriers, two_ctas, force_async, out_dtype)
     left, right = _operand_a(A), one_buffer(B, "B of async_dot")
     m, n = _check_shapes(left, right)
+    _check_precision(input_precision, right)
     _check_warps()
     kind = Tensor((m, n), float32)
     start = _accumulator(acc, use_acc, kind)
     return tensor(builder().emit("async_dot", left.value, right.value, start, type=kind))
 
 
-def _refuse_tensor_memory(
-    pred: Any, barriers: Any, two_ctas: Any, force_async: Any, precision: Any, out_dtype: Any
-) -> None:
+def _refuse_tensor_memory(pred: Any, barriers: Any, two_ctas: Any, force_async: Any, out_dtype: Any) -> None:
     given = {"pred": pred is not None, "mBarriers": bool(items_of(barriers, "mBarriers")), "two_ctas": two_ctas is True,
-             "force_async": force_async is True, "input_precision": precision is not None}  # fmt: skip
+             "force_async": force_async is True}  # fmt: skip
     for name, present in given.items():
         if present:
             raise CompileError(
@@ -66,6 +67,17 @@ def _refuse_tensor_memory(
         raise CompileError(
             "async_dot accumulates in tl.float32", found=describe(out_dtype), fix="convert the result with `.to(...)`"
         )
+
+
+def _check_precision(precision: Any, b: buffered_tensor) -> None:
+    if precision is None or (precision == "tf32" and b.dtype == float32):
+        return
+    raise CompileError(
+        "input_precision of async_dot says how float32 is multiplied, and tf32 is the only way",
+        found=f"{describe(precision)} for {name_of(b.dtype)}",
+        allowed='None, and "tf32" for tl.float32',
+        fix="leave it out",
+    )
 
 
 def _operand_a(a: Any) -> buffered_tensor | tensor:
@@ -86,12 +98,12 @@ def _check_shapes(a: buffered_tensor | tensor, b: buffered_tensor) -> tuple[int,
             fix="reshape a buffer with tlx.local_reshape",
         )
     for name, x in (("A", a), ("B", b)):
-        if x.dtype not in (float16, bfloat16):
+        if x.dtype not in (float16, bfloat16, float32):
             raise CompileError(
                 f"async_dot does not take {name} in this dtype",
                 found=describe(x),
-                allowed="tl.float16 or tl.bfloat16",
-                fix="keep 16-bit floats in the buffer; convert tiles with `.to(...)` before tlx.local_store",
+                allowed="tl.float16, tl.bfloat16, or tl.float32 as tf32",
+                fix="keep floats in the buffer; convert tiles with `.to(...)` before tlx.local_store",
             )
     if a.dtype != b.dtype:
         found = f"{name_of(a.dtype)} and {name_of(b.dtype)}"
@@ -104,7 +116,7 @@ def _check_shapes(a: buffered_tensor | tensor, b: buffered_tensor) -> tuple[int,
             allowed="(M, K) and (K, N)",
             fix="transpose an operand with tlx.local_trans(buf)",
         )
-    limits = (("M", m, GROUP_ROWS, None), ("N", n, 8, MAX_N), ("K", k, K_ATOM, None))
+    limits = (("M", m, GROUP_ROWS, None), ("N", n, 8, MAX_N), ("K", k, K_BYTES // b.dtype.bytes, None))
     for name, extent, step, most in limits:
         if extent % step or (most is not None and extent > most):
             raise CompileError(

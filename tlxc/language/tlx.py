@@ -7,8 +7,8 @@ from typing import Any
 
 from tlxc.ir.types import DType, Pointer
 
-from .annotation import tensor_descriptor_type
 from .alias import reuse_group, reuse_group_type, storage_alias_spec, storage_kind
+from .annotation import tensor_descriptor_type
 from .async_dot import async_dot, async_dot_wait
 from .barrier import (
     alloc_barriers,

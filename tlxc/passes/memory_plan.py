@@ -260,7 +260,7 @@ def _overflow(buffers: list[_Live], total: int, target: Target) -> CompileError:
     )
     return CompileError(
         "the buffers of this kernel do not fit into shared memory",
-        found=f"{total} bytes are live at once: {listed}",
+        found=f"{total} bytes are live at once, buffers and tiles on their way between threads: {listed}",
         allowed=f"{target.max_shared} bytes per CTA on {target.name}",
         fix="use smaller tiles or fewer stages, or spread the tile over more CTAs",
         loc=largest[0].alloc.loc,

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tlxc.codegen.nvptx.trap import wait_limit
+from tlxc.errors import CompileError
 from tlxc.frontend.signature import Signature
 from tlxc.frontend.source import Source
 from tlxc.runtime import cuda, trap
@@ -129,6 +130,9 @@ def _compile(source: Source, signature: Signature, target: Target, assembler: As
     from tlxc.codegen.nvptx.assemble import assembling_with
     from tlxc.compiler import compile_kernel
 
-    with assembling_with(assembler):
-        made = compile_kernel(source, signature, target, wait_limit(os.environ))
+    try:
+        with assembling_with(assembler):
+            made = compile_kernel(source, signature, target, wait_limit(os.environ))
+    except CompileError as error:
+        raise error.with_traceback(None)  # noqa: B904  (it is the same error; the compiler's frames tell a user nothing)
     return Entry(made.metadata, made.asm)

@@ -113,11 +113,12 @@ class Kernel:
         maxnreg: int | None = None,
         ctas_per_cga: tuple[int, ...] | None = None,
     ) -> None:
+        source = Source.of(fn)  # refuses what is no function with a source
         update_wrapper(self, fn)
         self.fn = fn
         self.name = fn.__name__
         self.examples: list[Callable[..., Any]] = []
-        self.__tlxc_source__ = Source.of(fn)
+        self.__tlxc_source__ = source
         self._num_warps, self._maxnreg, self._do_not_specialize = num_warps, maxnreg, tuple(do_not_specialize)
         self._ctas_per_cga = ctas_per_cga
         self._variants: list[Variant] = []
@@ -305,7 +306,7 @@ class Kernel:
 
 
 def _target(target: str | Target) -> Target:
-    return get_target(target) if isinstance(target, str) else target
+    return target if isinstance(target, Target) else get_target(str(target))
 
 
 def _maps(kinds: bytes, compiled: CompiledKernel) -> dict[int, MapShape]:

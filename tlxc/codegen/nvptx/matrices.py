@@ -13,7 +13,6 @@ from functools import cache
 from tlxc.codegen.simt import buffer
 from tlxc.codegen.simt.buffer import buffer_type, shared_addresses, shared_runs
 from tlxc.codegen.simt.lowering import Lowering, layout_of
-from tlxc.codegen.simt.words import pack
 from tlxc.ir.core import Op
 from tlxc.ir.layout import Layout, intern
 from tlxc.ir.memory import Memory, matrix_access
@@ -96,9 +95,8 @@ def local_store(low: Lowering, op: Op) -> None:
     if p is None:
         buffer.local_store(low, op)
         return
-    names, element = low.get(op.inputs[1]), element_of(op.inputs[1].type)
     name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{p.count}.{'trans.' if p.transposed else ''}b16.p3"
     for address, pairs in zip(shared_addresses(low, op.inputs[0], p.rows, p.firsts), p.words):
-        words = [pack(low.w, [names[r] for r in regs], element)[0] for regs in pairs]
+        words = [low.words(op.inputs[1], regs)[0] for regs in pairs]
         args = [("ptr addrspace(3)", address)] + [("i32", x) for x in words]
         low.w.call("void", name, args, _CONVERGENT)

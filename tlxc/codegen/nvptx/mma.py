@@ -15,8 +15,10 @@ from tlxc.ir.core import Op, Value
 from tlxc.ir.memory import Memory
 from tlxc.ir.types import Tensor, element_of, shape_of
 
-STEP_K = 16  # of one instruction on 16-bit elements
+STEP_K = 16  # of one mma.sync on 16-bit elements
+STEP_BYTES = 32  # along K, of one wgmma
 GROUP = 4  # warps of a warpgroup
+_KINDS = {"f32": "tf32"}  # what wgmma calls an element, where it is another name
 
 
 def dot(low: Lowering, op: Op) -> None:
@@ -49,11 +51,11 @@ def mma_sync(low: Lowering, op: Op) -> None:
     low.set(op.result, acc)
 
 
-def _pairs(low: Lowering, v: Value, along: int) -> dict[tuple[int, int], str]:
+def _pairs(low: Lowering, v: Value, along: int) -> dict[tuple[int, ...], str]:
     """Neighbours along K (dimension `along`) packed into i32, keyed by the coordinate of the even one."""
     w, names, where = low.w, low.get(v), register_of(layout_of(v))
     t = low.llvm(v)
-    out = {}
+    out: dict[tuple[int, ...], str] = {}
     for coords, r in where.items():
         if coords[along] & 1:
             continue
@@ -77,6 +79,7 @@ class Operand:
     stride: int
     block: int  # elements of the contiguous dimension in one column block
     block_bytes: int  # bytes from one column block to the next
+    elem: int  # bytes
 
     @property
     def fields(self) -> int:
@@ -86,20 +89,21 @@ class Operand:
     def offset(self, row: int, k: int) -> int:
         """Bytes from the start of the buffer to the instruction's tile at (row of M or N, k)."""
         contiguous, other = (row, k) if self.transposed else (k, row)
-        return contiguous // self.block * self.block_bytes + contiguous % self.block * 2 + other * self.width
+        return contiguous // self.block * self.block_bytes + contiguous % self.block * self.elem + other * self.width
 
 
-def operand(mem: Memory, k_dim: int) -> Operand:
-    """The operand form of a swizzled 16-bit buffer whose K extent is dimension `k_dim`."""
+def operand(mem: Memory, k_dim: int, elem: int) -> Operand:
+    """The operand form of a swizzled buffer whose K extent is dimension `k_dim`; only 16-bit elements may be contiguous
+    along the other one."""
     fast = max(range(2), key=lambda d: 1 in mem.bases[d][:1])
     slow = 1 - fast
     block = 1 << mem.bits[fast]
-    width = 2 * block
-    if mem.bits[slow] != 3 or width not in (32, 64, 128) or mem.strides[slow] != 8 * block:
+    width, transposed = elem * block, fast != k_dim
+    atom = mem.bits[slow] == 3 and width in (32, 64, 128) and mem.strides[slow] == 8 * block
+    if not atom or (transposed and elem != 2):
         raise InternalError(f"wgmma cannot read a buffer laid out as {mem}")
-    block_bytes = 2 * mem.strides[fast]
-    transposed = fast != k_dim
-    return Operand(width, transposed, block_bytes if transposed else 16, 8 * width, block, block_bytes)
+    block_bytes = elem * mem.strides[fast]
+    return Operand(width, transposed, block_bytes if transposed else 16, 8 * width, block, block_bytes, elem)
 
 
 def _descriptor(low: Lowering, buf: Value, form: Operand, warpgroup_bytes: int) -> str:
@@ -156,20 +160,23 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
     rows = range(0, m, 64 * groups)
     order = [where[row + 8 * (j >> 1 & 1), (j & 1) + 8 * (j >> 2)] for row in rows for j in range(n // 2)]
     count = len(order)
-    right = operand(buffer_type(b)[1], 0)
+    elem = element_of(b.type).bytes
+    step = STEP_BYTES // elem
+    right = operand(buffer_type(b)[1], 0, elem)
     source = _Registers(low, a) if isinstance(a.type, Tensor) else _Shared(low, a, groups)
     inputs = [("i64", _descriptor(low, b, right, 0)), *source.inputs]
     first = count * (1 if acc is None else 2)  # operand number of the first input after the accumulators
-    name = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{_kind(a)}.{_kind(a)}"
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{step}.f32.{_kind(a)}.{_kind(b)}"
     lines = ["{ .reg .b64 da, db; .reg .pred p, q; setp.ne.b32 p, 1, 0; setp.ne.b32 q, 0, 0; wgmma.fence.sync.aligned;"]
     for tile, row in enumerate(rows):
         regs = ",".join(f"${tile * n // 2 + i}" for i in range(n // 2))
-        for k0 in range(0, k, STEP_K):
+        for k0 in range(0, k, step):
             scale = "q" if acc is None and k0 == 0 else "p"
-            load, left, flags = source.step(row, k0, first + 1)
+            load, left = source.step(row, k0, first + 1)
+            flags = [f", {int(t)}" for t in (*source.transposed, right.transposed) if elem == 2]
             lines.append(
                 f"{load}add.s64 db, ${first}, {right.offset(0, k0) >> 4}; "
-                f"{name} {{{regs}}}, {left}, db, {scale}, 1, 1, {flags}{int(right.transposed)};"
+                f"{name} {{{regs}}}, {left}, db, {scale}, 1, 1{''.join(flags)};"
             )
     lines.append(f"wgmma.commit_group.sync.aligned; {wait} }}")
     constraints = [*["=f" if acc is not None else "=&f"] * count]
@@ -186,32 +193,43 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
 
 
 def _kind(v: Value) -> str:
-    return str(element_of(v.type))
+    name = str(element_of(v.type))
+    return _KINDS.get(name, name)
 
 
 class _Shared:
     """Operand A in shared memory: a descriptor, moved on by an immediate for each step."""
 
     def __init__(self, low: Lowering, a: Value, groups: int) -> None:
-        self.form = operand(buffer_type(a)[1], 1)
+        self.form = operand(buffer_type(a)[1], 1, element_of(a.type).bytes)
+        self.transposed = (self.form.transposed,)
         self.inputs = [("i64", _descriptor(low, a, self.form, self.form.offset(64, 0) if groups > 1 else 0))]
 
-    def step(self, row: int, k0: int, first: int) -> tuple[str, str, str]:
-        """(instructions before, operand, transpose flag) of a tile's step; its inputs begin at operand `first`."""
-        return f"add.s64 da, ${first}, {self.form.offset(row, k0) >> 4}; ", "da", f"{int(self.form.transposed)}, "
+    def step(self, row: int, k0: int, first: int) -> tuple[str, str]:
+        """(instructions before, operand) of a tile's step; its inputs begin at operand `first`."""
+        return f"add.s64 da, ${first}, {self.form.offset(row, k0) >> 4}; ", "da"
 
 
 class _Registers:
-    """Operand A in registers: four words of pairs along K for each tile and step."""
+    """Operand A in registers: four words along K and M for each tile and step, of one element or a pair along K."""
 
     def __init__(self, low: Lowering, a: Value) -> None:
-        pairs = _pairs(low, a, 1)
-        self.number = {coords: i for i, coords in enumerate(pairs)}
-        self.inputs = [("i32", x) for x in pairs.values()]
+        elem = element_of(a.type).bytes
+        words = _pairs(low, a, 1) if elem == 2 else _single(low, a)
+        self.half = STEP_BYTES // elem // 2
+        self.transposed: tuple[bool, ...] = ()  # there is no flag
+        self.number = {coords: i for i, coords in enumerate(words)}
+        self.inputs = [("i32", x) for x in words.values()]
 
-    def step(self, row: int, k0: int, first: int) -> tuple[str, str, str]:
-        words = [f"${first + self.number[row + i, k0 + j]}" for j in (0, 8) for i in (0, 8)]
-        return "", "{" + ",".join(words) + "}", ""
+    def step(self, row: int, k0: int, first: int) -> tuple[str, str]:
+        words = [f"${first + self.number[row + i, k0 + j]}" for j in (0, self.half) for i in (0, 8)]
+        return "", "{" + ",".join(words) + "}"
+
+
+def _single(low: Lowering, v: Value) -> dict[tuple[int, ...], str]:
+    """32-bit elements as i32, keyed by coordinate."""
+    names = low.get(v)
+    return {xy: low.w.assign(f"bitcast float {names[r]} to i32") for xy, r in register_of(layout_of(v)).items()}
 
 
 LOWERINGS: dict[str, Lower] = {"dot": dot, "async_dot": async_dot, "async_dot_wait": async_dot_wait}

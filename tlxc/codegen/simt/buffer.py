@@ -16,7 +16,7 @@ from tlxc.ir.memory import Memory, vector_bits
 from tlxc.ir.types import Barrier, Buffer, element_of
 
 from .lowering import Lowering, coordinates_of, layout_of, lowers, register_of
-from .words import load_text, pack, store_words, take_apart, word_shape
+from .words import load_text, store_words, take_apart, word_shape
 
 
 def buffer_type(v: Value) -> tuple[Buffer, Memory]:
@@ -155,7 +155,7 @@ def local_store(low: Lowering, op: Op) -> None:
     d, layout = element_of(value.type), layout_of(value)
     _, mem = buffer_type(buf)
     groups = shared_runs(layout, mem, d.bytes)
-    owner, names = low.owner(layout), low.get(value)
+    owner = low.owner(layout)
     addresses = shared_addresses(low, buf, layout, tuple(g[0] for g in groups))
     done = None
     if owner is not None:
@@ -164,7 +164,7 @@ def local_store(low: Lowering, op: Op) -> None:
         low.w.start(then)
     for group, address in zip(groups, addresses):
         bits, _ = word_shape(len(group), d.bytes)
-        store_words(low.w, f"ptr addrspace(3) {address}", pack(low.w, [names[r] for r in group], d), bits)
+        store_words(low.w, f"ptr addrspace(3) {address}", low.words(value, group), bits)
     if done is not None:
         low.w.jump(done)
         low.w.start(done)

@@ -6,7 +6,6 @@ from tlxc.ir.core import Op, Region, Value
 from tlxc.ir.types import DType, element_of
 
 from .lowering import Lowering, lowers
-from .words import pack
 
 
 class _Slot:
@@ -19,11 +18,12 @@ class _Slot:
         self.per_word = 4 // size if low.llvm(v) != "i1" and size < 4 and low.registers(v) % (4 // size) == 0 else 1
         self.type = low.llvm(v) if self.per_word == 1 else "i32"
 
-    def pack(self, names: list[str]) -> list[str]:
+    def pack(self, v: Value) -> list[str]:
+        """The words of a value of this kind."""
         n = self.per_word
         if n == 1:
-            return names
-        return [pack(self.low.w, names[i : i + n], self.element)[0] for i in range(0, len(names), n)]
+            return self.low.get(v)
+        return [self.low.words(v, range(i, i + n))[0] for i in range(0, self.low.registers(v), n)]
 
     def bind(self, v: Value, words: list[str]) -> None:
         """Gives a value of this kind its words."""
@@ -40,7 +40,7 @@ class _Phis:
     def __init__(self, low: Lowering, inits: list[Value], args: list[Value]) -> None:
         self.low = low
         self.slots = [_Slot(low, a) for a in args]
-        self.inits = [slot.pack(low.get(v)) for slot, v in zip(self.slots, inits)]
+        self.inits = [slot.pack(v) for slot, v in zip(self.slots, inits)]
         self.entry = low.w.block
         self.pending: list[tuple[int, str, str, str]] = []
 
@@ -60,16 +60,12 @@ class _Phis:
         for slot, v, x in zip(self.slots, values, words):
             slot.bind(v, x)
 
-    def close(self, values: list[list[str]]) -> None:
+    def close(self, yielded: list[Value]) -> None:
         """Ends the body: packs what it yields and fills in the phis.  The caller jumps back."""
-        flat = [x for slot, names in zip(self.slots, values) for x in slot.pack(names)]
+        flat = [x for slot, v in zip(self.slots, yielded) for x in slot.pack(v)]
         latch = self.low.w.block
         for (line, name, t, init), back in zip(self.pending, flat, strict=True):
             self.low.w.lines[line] = f"  {name} = phi {t} [ {init}, %{self.entry} ], [ {back}, %{latch} ]"
-
-
-def _yielded(low: Lowering, region: Region) -> list[list[str]]:
-    return [low.get(v) for v in region.terminator.inputs]
 
 
 def _body(low: Lowering, region: Region) -> None:
@@ -113,7 +109,7 @@ def for_loop(low: Lowering, op: Op) -> None:
     carried.bind(body.args[1:], words)
     _body(low, body)
     next_count, next_index = w.assign(f"add {t} {count}, 1"), w.assign(f"add {t} {index}, {step}")
-    carried.close(_yielded(low, body))
+    carried.close(body.terminator.inputs)
     latch = w.block
     w.jump(header)
     w.lines[count_line] = f"  {count} = phi {t} [ 0, %{entry} ], [ {next_count}, %{latch} ]"
@@ -136,7 +132,7 @@ def while_loop(low: Lowering, op: Op) -> None:
     w.branch(low.scalar(cond.terminator.inputs[0]), inside, done)
     w.start(inside)
     _body(low, body)
-    carried.close(_yielded(low, body))
+    carried.close(body.terminator.inputs)
     w.jump(header)
     w.start(done)
     carried.bind(op.results, words)
@@ -151,7 +147,7 @@ def if_else(low: Lowering, op: Op) -> None:
     for block, region in zip((then, otherwise), op.regions):
         w.start(block)
         _body(low, region)
-        arms.append(([slot.pack(names) for slot, names in zip(slots, _yielded(low, region))], w.block))
+        arms.append(([slot.pack(v) for slot, v in zip(slots, region.terminator.inputs)], w.block))
         w.jump(join)
     w.start(join)
     (a, block_a), (b, block_b) = arms

@@ -19,7 +19,7 @@ from tlxc.passes.axis import AxisInfo, analyse
 from tlxc.targets import Target
 
 from .emitter import Emitter
-from .words import unpack
+from .words import pack, unpack, word_shape
 
 Lower = Callable[["Lowering", Op], None]
 LOWER: dict[str, Lower] = {}
@@ -114,6 +114,29 @@ class Lowering:
     def set_words(self, v: Value, runs: Sequence[tuple[Sequence[int], list[str]]]) -> None:
         """A value as the words of its accesses: (registers in memory order, words)."""
         self.packed[v] = runs
+
+    def words(self, v: Value, group: Sequence[int]) -> list[str]:
+        """These registers of a value as the words of one access; words that it came in are handed on as they are."""
+        element = element_of(v.type)
+        bits, _ = word_shape(len(group), element.bytes)
+        per = bits // (8 * element.bytes)
+        if v in self.packed:
+            known = self._known_words(v, per)
+            chunks = [tuple(group[i : i + per]) for i in range(0, len(group), per)]
+            if all(chunk in known for chunk in chunks):
+                return [known[chunk] for chunk in chunks]
+        names = self.get(v)
+        return pack(self.w, [names[r] for r in group], element)
+
+    def _known_words(self, v: Value, per: int) -> dict[tuple[int, ...], str]:
+        """Words of `per` elements that the value came in, by the registers that they hold."""
+        size = element_of(v.type).bytes
+        out: dict[tuple[int, ...], str] = {}
+        for registers, words in self.packed[v]:
+            if word_shape(len(registers), size)[0] == 8 * size * per:
+                chunks = (tuple(registers[i : i + per]) for i in range(0, len(registers), per))
+                out.update(zip(chunks, words))
+        return out
 
     def registers(self, v: Value) -> int:
         return layout_of(v).registers if isinstance(v.type, Tensor) else 1

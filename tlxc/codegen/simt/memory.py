@@ -14,7 +14,7 @@ from tlxc.ir.types import Pointer, Tensor, element_of
 
 from .emitter import Access
 from .lowering import Lowering, layout_of, lowers, register_of
-from .words import pack, word_shape
+from .words import word_shape
 
 MAX_BYTES = 16  # of one access of one thread
 
@@ -86,12 +86,11 @@ def load(low: Lowering, op: Op) -> None:
     groups = access_runs(low, pointer, mask, layout_of(op.result)) if isinstance(op.result.type, Tensor) else ((0,),)
     addresses = low.get(pointer)
     masks = low.get(mask) if mask is not None else None
-    others = low.get(other) if other is not None else None
     words = []
     for group in groups:
         first = group[0]
         access = _access(low, op, addresses[first], masks[first] if masks else None, len(group), element.bytes)
-        fill = pack(low.w, [others[r] for r in group], element) if others else None
+        fill = low.words(other, group) if other is not None else None
         words.append((group, low.emitter.load_global(access, fill)))
     low.set_words(op.result, words)
 
@@ -103,13 +102,13 @@ def store(low: Lowering, op: Op) -> None:
     element = element_of(value.type)
     layout = layout_of(value)
     owner = low.owner(layout)
-    addresses, values = low.get(pointer), low.get(value)
+    addresses = low.get(pointer)
     masks = low.get(mask) if mask is not None else None
     for group in access_runs(low, pointer, mask, layout):
         first = group[0]
         predicate = low.both(owner, masks[first] if masks else None)
         access = _access(low, op, addresses[first], predicate, len(group), element.bytes)
-        low.emitter.store_global(access, pack(low.w, [values[r] for r in group], element))
+        low.emitter.store_global(access, low.words(value, group))
 
 
 @lowers("atomic_rmw")

@@ -43,6 +43,8 @@ def _async_dot(op: Op) -> None:
     require(k == k2, f"async_dot: the inner extents differ: {k} and {k2}")
     require(isinstance(b, Buffer) and b.count == 0, "async_dot: B is one buffer")
     require(isinstance(a, (Buffer, Tensor)), "async_dot: A is a buffer or a register tile")
+    same = element_of(a) == element_of(b) and element_of(b) in (float16, bfloat16, float32)
+    require(same, "async_dot: operands are f16, bf16 or f32 alike")
     require(shape_of(op.result.type) == (m, n) and element_of(op.result.type) == float32, "async_dot gives f32 [m, n]")
     acc = op.operands[2]
     require(acc is None or acc.type == op.result.type, "async_dot: accumulator and result have one type")
@@ -56,7 +58,7 @@ def _wait(op: Op) -> None:
 
 
 row("async_dot", "mma", "a b acc?", 1, traits="convergent reads_shared", verify=_async_dot, kinds="float",
-    doc="acc + a @ b, or a @ b without acc; the result is pending until an async_dot_wait: "
+    doc="acc + a @ b, or a @ b without acc, f32 operands as tf32; the result is pending until an async_dot_wait: "
         "`wgmma.fence`, `wgmma.mma_async`, `wgmma.commit_group`.")  # fmt: skip
 row("async_dot_wait", "mma", "values*", -1, "pendings", traits="convergent reads_shared", verify=_wait, kinds="float",
     doc="Waits until at most `pendings` groups are under way; its results are the values, ready where they are older: "

@@ -1,0 +1,44 @@
+"""The examples compile for every target that has what they use, without spills on the one that they are measured on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tlxc
+from tlxc.cli import find_kernel, load_file
+from tlxc.compiler import compile_kernel
+from tlxc.targets import all_targets, get_target
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("[!_]*.py"))
+
+
+@pytest.mark.parametrize("target", [target.name for target in all_targets()])
+@pytest.mark.parametrize("name", NAMES)
+def test_compiles_as_the_annotations_declare(name: str, target: str) -> None:
+    file = str(EXAMPLES / f"{name}.py")
+    kernel, gpu = find_kernel(load_file(file), file, None), get_target(target)
+    if name == "matmul" and gpu.vendor == "amd":
+        with pytest.raises(tlxc.CompileError, match="matrix multiply is not available on AMD targets yet"):
+            compile_kernel(kernel.__tlxc_source__, kernel.signature(), gpu)
+        return
+    compiled = compile_kernel(kernel.__tlxc_source__, kernel.signature(), gpu)
+    assert compiled.binary.startswith(b"\x7fELF") and compiled.shared <= gpu.max_shared
+    if target == "sm_90":
+        assert compiled.metadata["spill_bytes"] == compiled.metadata["stack_bytes"] == 0
+        assert compiled.metadata["notes"] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_as_a_program(name: str) -> None:
+    """Without a GPU it compiles and reports; with one, it also checks its results."""
+    done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert re.fullmatch(rf"{name} sm_90: \d+ registers, \d+ bytes shared, 0 spills, \d+ threads; ptxas .*", first)
+    assert re.fullmatch(rf"{name} was compiled and not run: .*\.|{name}: right on .*", second)
