@@ -226,7 +226,6 @@ def local_gather(low: Lowering, op: Op) -> None:
 @lowers("local_scatter")
 def local_scatter(low: Lowering, op: Op) -> None:
     buf, value, indices = op.inputs
-    element, names = element_of(value.type), low.get(value)
-    bits, _ = word_shape(1, element.bytes)
-    for name, address in zip(names, _indexed(low, buf, indices, op.attrs["axis"])):
-        store_words(low.w, f"ptr addrspace(3) {address}", pack(low.w, [name], element), bits)
+    bits, _ = word_shape(1, element_of(value.type).bytes)
+    for r, address in enumerate(_indexed(low, buf, indices, op.attrs["axis"])):
+        store_words(low.w, f"ptr addrspace(3) {address}", low.words(value, (r,)), bits)

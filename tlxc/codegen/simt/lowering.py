@@ -116,11 +116,12 @@ class Lowering:
         self.packed[v] = runs
 
     def words(self, v: Value, group: Sequence[int]) -> list[str]:
-        """These registers of a value as the words of one access; words that it came in are handed on as they are."""
+        """These registers of a value as the words of one access; words that it came in are handed on as they are, but for
+        bools, whose bytes in memory may be other than 0 and 1."""
         element = element_of(v.type)
         bits, _ = word_shape(len(group), element.bytes)
         per = bits // (8 * element.bytes)
-        if v in self.packed:
+        if v in self.packed and self.llvm(v) != "i1":
             known = self._known_words(v, per)
             chunks = [tuple(group[i : i + per]) for i in range(0, len(group), per)]
             if all(chunk in known for chunk in chunks):
