@@ -26,7 +26,7 @@ def measure(torch: Any, dtype: Any, size: tuple[int, int, int]) -> Iterator[dict
     m, n, k = size
     a, b = (torch.randn(shape, device="cuda", dtype=dtype) for shape in ((m, k), (k, n)))
     ours, theirs = (torch.empty((m, n), device="cuda", dtype=dtype) for _ in range(2))
-    contestants = {"tlxc": lambda: example.launch(a, b, ours), "cuBLAS": lambda: torch.matmul(a, b, out=theirs)}
+    contestants = {"tlxc": example.prepare(a, b, ours), "cuBLAS": lambda: torch.matmul(a, b, out=theirs)}
     for fn in contestants.values():
         fn()
     difference = float((ours.float() - theirs.float()).norm() / theirs.float().norm())

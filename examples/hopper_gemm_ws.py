@@ -11,6 +11,9 @@ python examples/hopper_gemm_ws.py --check         runs and checks on a GPU; with
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import _gemm
 import _support
 from _gemm import column_parts, tile_origin
@@ -113,13 +116,18 @@ def gemm(
             tlx.async_descriptor_store_wait(0)
 
 
-def launch(a, b, c, BM=128, BN=256, BK=64, BC=64, CTAS=1, **constants) -> None:
-    """c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts multiples of 16 bytes."""
+def prepare(a, b, c, BM=128, BN=256, BK=64, BC=64, CTAS=1, **constants) -> Callable[[], None]:
+    """A function that computes c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts
+    multiples of 16 bytes.  The tensor maps are made once."""
     (m, k), n = a.shape, b.shape[1]
     blocks = _gemm.descriptors(a, b, c, [BM // 2, BK], [BK, BN // CTAS], [BM // 2, BC])
     clusters = min(tlxc.cdiv(m, BM * CTAS) * tlxc.cdiv(n, BN), _support.sm_count(c.device) // CTAS)
     constants |= dict(BM=BM, BN=BN, BK=BK, BC=BC, CTAS=CTAS)
-    gemm[(clusters * CTAS,)](*blocks, m, n, k, **constants, ctas_per_cga=(CTAS, 1, 1))
+    return partial(gemm[(clusters * CTAS,)], *blocks, m, n, k, **constants, ctas_per_cga=(CTAS, 1, 1))
+
+
+def launch(a, b, c, **constants) -> None:
+    prepare(a, b, c, **constants)()
 
 
 def check(torch) -> None:

@@ -24,6 +24,8 @@ from tlxc.targets import get_target
 from tlxc.targets.fragments import wgmma_a, wgmma_acc
 
 FAMILIES = ("buffer", "barrier", "tma", "cluster")
+# New in families of register tiles
+NEW_ELSEWHERE = {"async_dot", "async_dot_wait", "async_tasks", "thread_id", "clock64", "vote", "prefetch"}
 # Covered with register tiles elsewhere; `buffer_overlap` ends in a pass.
 ELSEWHERE = {"barrier", "fence_async_shared", "buffer_overlap"}
 
@@ -138,7 +140,8 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "prefetch_descriptor": [("prefetch_descriptor %desc", r"prefetch\.tensormap \[%rd\d+\];")],
     "async_load": [("%t = async_load %places, %row, _, _ : token",
                     r"cp\.async\.ca\.shared\.global \[%r\d+\], \[%rd\d+\], 8;"),
-                   ("%t = async_load %places, %row, %some, %line : token", r"cp\.async\.ca[^;]*, 8, %r\d+;")],
+                   ("%t = async_load %places, %row, %some, %line : token", r"@p cp\.async\.ca[^;]*, 8;"),
+                   ("%t = async_load %places, %row, %some, _ : token", r"cp\.async\.ca[^;]*, 8, %r\d+;")],
     "async_load_commit": [("%t = async_load_commit : token", r"cp\.async\.commit_group;")],
     "async_load_wait": [("%t = async_load_wait {pendings = 2} : token", r"cp\.async\.wait_group 2;")],
     "bulk_load": [("bulk_load %p, %row, %bar, _, _",
@@ -176,6 +179,9 @@ CASES: dict[str, list[tuple[str, str]]] = {
                      r"(?s)setmaxnreg\.dec\.sync\.aligned\.u32\s+40;.*setmaxnreg\.inc\.sync\.aligned\.u32\s+232;")],
     "thread_id": [(f"%r = thread_id {{axis = {axis}}} : i32@thread" + STORE_NUMBER,
                    rf"%tid\.{'xyz'[axis]};") for axis in range(3)],
+    "vote": [("%r = vote %some {mask = 65535} : tensor<512xi32, #4>\n%to = splat %u : tensor<512xptr<i32>, #4>\n"
+              "store %to, %r, _", r"vote\.sync\.ballot\.b32 %r\d+, p, 0xf+;")],
+    "prefetch": [('prefetch %places, %some {level = "L2"}', r"@p prefetch\.global\.L2 \[%rd\d+\];")],
     "clock64": [("%r = clock64 : i64@thread\n%to = splat %w : tensor<512xptr<i64>, #4>\n"
                  "%all = splat %r : tensor<512xi64, #4>\nstore %to, %all, _", r"mov\.u64 %rd\d+, %clock64;")],
 }  # fmt: skip
@@ -194,7 +200,7 @@ def module_of(body: str) -> Module:
 
 def test_every_new_kind_has_a_case() -> None:
     new = {kind for kind, row in OPS.items() if row.family in FAMILIES} - ELSEWHERE
-    assert CASES.keys() == new | {"async_dot", "async_dot_wait", "async_tasks", "thread_id", "clock64"}
+    assert CASES.keys() == new | NEW_ELSEWHERE
 
 
 @pytest.mark.parametrize(("body", "wanted"), SAMPLES)
@@ -215,6 +221,7 @@ def test_the_other_targets_take_all_but_wgmma(body: str, wanted: str, target: st
     check_supported(module, chosen)
     (ptx,) = emit(generate(module, chosen), chosen, {}, "assembly")
     assert re.search(wanted, ptx), ptx
+    assert assemble(ptx, chosen.ptxas_arch).cubin
 
 
 @pytest.mark.parametrize("target", ["sm_100", "sm_103", "sm_120"])

@@ -19,7 +19,7 @@ Shape = tuple[int, int, int]
 SMALL: dict[str, Any] = {"BN": 64, "BK": 32, "BC": 32, "GROUP": 2}
 GEMMS: list[tuple[str, tuple[tuple[int, int], ...], dict[str, Any]]] = [
     ("hopper_gemm_ws", ((64, 32), (32, 64), (64, 32)), {"STAGES": 2}),
-    ("hopper_gemm_ws", ((64, 32), (32, 32), (64, 32)), {"STAGES": 3, "CTAS": 2, "ctas_per_cga": (2, 1, 1)}),
+    ("hopper_gemm_ws", ((64, 32), (32, 64), (64, 32)), {"STAGES": 3, "BN": 128, "CTAS": 2, "ctas_per_cga": (2, 1, 1)}),
     ("hopper_gemm_cooperative", ((128, 32), (32, 64), (128, 32)), {"STAGES": 2}),
     ("hopper_gemm_pingpong", ((128, 32), (32, 64), (128, 32)), {"STAGES": 3}),
     ("hopper_gemm_pipelined", ((128, 32), (32, 64), (128, 32)), {"STAGES": 3, "num_warps": 8}),
@@ -56,7 +56,7 @@ def test_gemm(example: str, blocks: tuple[tuple[int, int], ...], options: dict[s
     described = [Blocks(x, block) for x, block in zip(arrays, blocks)]
     kernel = importlib.import_module(example).gemm
     grid = (grid_of(example, shape, options.get("CTAS", 1)),)
-    emulate(kernel, grid, *described, m, n, k, **SMALL, **options)
+    emulate(kernel, grid, *described, m, n, k, **{**SMALL, **options})
     np.testing.assert_array_equal(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
 
 

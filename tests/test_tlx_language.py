@@ -13,6 +13,7 @@ from test_language import Kernel
 
 from tlxc.errors import CompileError
 from tlxc.ir.core import Param, Value
+from tlxc.ir.memory import row_major, swizzled
 from tlxc.ir.types import Descriptor, DType, Pointer, Scalar
 from tlxc.language import tl, tlx
 from tlxc.language.context import Context, TaskCopy, building, current
@@ -253,6 +254,58 @@ def test_async_dot(k: Tile) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- clusters
+def test_a_dot_of_tf32(k: Tile) -> None:
+    a, b = k.buf(64, 8, dtype=tl.float32), k.buf(16, 8, dtype=tl.float32)
+    tlx.async_dot(a, tlx.local_trans(b), input_precision="tf32")
+    assert tail(k, 2) == [
+        "%6 = local_trans %5 {order = (1, 0)} : buffer<8x16xf32, smem>",
+        "%7 = async_dot %2, %6, _ : tensor<64x16xf32>",
+    ]
+
+
+def test_votes_and_prefetches(k: Tile) -> None:
+    assert tlx.vote_ballot_sync(-1, k.tile(tl.int32, 64)).shape == (64,)
+    tlx.vote_ballot_sync(0xFF, tlx.thread_id(0) > 3)
+    assert tail(k, 1) == ["%8 = vote %7 {mask = 255} : i32@warp"]
+    x = k.param(Pointer(tl.float16), "x")
+    tlx.prefetch(x + tl.arange(0, 64), "L1", mask=True)
+    tlx.prefetch(x)
+    tlx.prefetch(k.desc(8, 64), tensormap=True)
+    assert tail(k, 3) == [
+        'prefetch %11, %13 {level = "L1"}', 'prefetch %x, _ {level = "L2"}', "prefetch_descriptor %d",
+    ]  # fmt: skip
+
+
+def test_a_buffer_keeps_the_layout_of_its_author(k: Tile) -> None:
+    swizzle = tlx.swizzled_layout(3, 3, 3)
+    assert tlx.layout(swizzle) is swizzle
+    made = tlx.local_alloc((64, 64), tl.float16, 2, layout=swizzle)
+    assert made.buffer.layout == swizzled((64, 64), 2, 128)  # what TMA and wgmma know
+    assert made.value.op is not None and made.value.op.attrs == {"pinned": True}
+    assert tlx.local_trans(made[0]).buffer.layout is None  # follows from its source
+    plain = tlx.local_alloc((8, 4, 16), tl.float16, 1, layout=tlx.swizzled_layout.make_default(3))
+    assert plain.buffer.layout == row_major((8, 4, 16))
+
+
+@pytest.mark.parametrize(
+    ("form", "shape", "vectors"),
+    [((2, 0, 2), (4, 4), (1, 1, 4)), ((2, 0, 3), (4, 4), (1, 2, 4)), ((2, 1, 2), (4, 8), (2, 1, 4)),
+     ((3, 0, 6), (128, 64), (1, 1, 8))],
+)  # fmt: skip
+def test_swizzles_permute_vectors_of_rows(form: Any, shape: tuple[int, int], vectors: tuple[int, int, int]) -> None:
+    vec, per_phase, phases = vectors
+    made = tlx.swizzled_layout(*form).resolve(shape, 4)
+    for r in range(shape[0]):
+        for c in range(shape[1]):
+            wanted = r * shape[1] + ((c // vec) ^ (r // per_phase % phases)) * vec + c % vec
+            assert made.offset((r, c)) == wanted
+
+
+def test_the_contiguous_dimension_comes_first_in_the_order() -> None:
+    made = tlx.swizzled_layout(2, 0, 2, order=(0, 1)).resolve((4, 8), 4)
+    assert made.offset((1, 0)) == 1 and made.offset((0, 1)) == 4 ^ 1
+
+
 def test_cluster_operations(k: Tile) -> None:
     k.module.cluster = (2, 1, 1)
     b, c, bar = k.buf(4, 8), k.buf(4, 8), k.bar()
@@ -300,6 +353,25 @@ def test_replica_and_warps_of_the_task(k: Tile) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- errors
+LOCAL_BARRIER = (
+    "  found: the remote_view of a barrier\n"
+    "  allowed: a barrier of this CTA\n"
+    "  fix: pass the barrier itself: barrier_arrive(bar, remote_cta_rank=rank) arrives in another CTA, and a CTA waits "
+    "at its own barriers"
+)
+SWIZZLES = (
+    "  allowed: bits = 0 for any shape; else rank 2, rows of a power of two of at least 2**(bits + base) elements and "
+    "at most 2**(shift + base)\n"
+    "  fix: leave the layout out, and the compiler takes the widest swizzle that TMA and wgmma read"
+)
+
+
+def _remote(k: Tile) -> Any:
+    """The remote_view of a barrier, in a cluster of two."""
+    k.module.cluster = (2, 1, 1)
+    return tlx.remote_view(k.bar(), 1)
+
+
 CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
     # handles
     (
@@ -674,11 +746,102 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
     # async_dot
     (
         "dot_dtype",
-        lambda k: tlx.async_dot(k.buf(64, 16, dtype=tl.float32), k.buf(16, 8)),
+        lambda k: tlx.async_dot(k.buf(64, 16, dtype=tl.int8), k.buf(16, 8)),
         "error: async_dot does not take A in this dtype\n"
-        "  found: a buffer (64, 16) of tl.float32\n"
-        "  allowed: tl.float16 or tl.bfloat16\n"
-        "  fix: keep 16-bit floats in the buffer; convert tiles with `.to(...)` before tlx.local_store",
+        "  found: a buffer (64, 16) of tl.int8\n"
+        "  allowed: tl.float16, tl.bfloat16, or tl.float32 as tf32\n"
+        "  fix: keep floats in the buffer; convert tiles with `.to(...)` before tlx.local_store",
+    ),
+    (
+        "dot_k_of_tf32",
+        lambda k: tlx.async_dot(k.buf(64, 4, dtype=tl.float32), k.buf(4, 8, dtype=tl.float32)),
+        "error: K of async_dot is out of range\n  found: K = 4; A is (64, 4), B is (4, 8)\n  allowed: multiples of 8",
+    ),
+    (
+        "dot_precision",
+        lambda k: tlx.async_dot(k.buf(64, 16), k.buf(16, 8), input_precision="tf32"),
+        "error: input_precision of async_dot says how float32 is multiplied, and tf32 is the only way\n"
+        "  found: 'tf32' (str) for tl.float16\n"
+        "  allowed: None, and \"tf32\" for tl.float32\n"
+        "  fix: leave it out",
+    ),
+    (
+        "remote_view_without_a_cluster",
+        lambda k: tlx.remote_view(k.bar(), 1),
+        "error: remote_view reaches into other CTAs of a cluster, but this kernel has none\n"
+        "  found: a cluster of one CTA\n"
+        "  fix: give the kernel a cluster, for example @tlxc.kernel(ctas_per_cga=(2, 1, 1))",
+    ),
+    (
+        "wait_at_a_remote_view",
+        lambda k: tlx.barrier_wait(_remote(k), 0),
+        "error: the barrier of barrier_wait is a remote_view\n" + LOCAL_BARRIER,
+    ),
+    (
+        "arrive_at_a_remote_view",
+        lambda k: tlx.barrier_arrive(_remote(k)),
+        "error: the barrier of barrier_arrive is a remote_view\n" + LOCAL_BARRIER,
+    ),
+    # votes and prefetches
+    (
+        "vote_mask",
+        lambda k: tlx.vote_ballot_sync(0, True),
+        "error: the mask of vote_ballot_sync names no lane\n"
+        "  found: 0\n"
+        "  allowed: 1 to 0xFFFFFFFF, a bit for each lane",
+    ),
+    (
+        "prefetch_level",
+        lambda k: tlx.prefetch(k.param(Pointer(tl.float16)), "L3"),
+        "error: unknown level of prefetch\n  found: 'L3' (str)\n  allowed: 'L1', 'L2'",
+    ),
+    (
+        "prefetch_of_a_descriptor",
+        lambda k: tlx.prefetch(k.desc(8, 64)),
+        "error: prefetch takes pointers\n"
+        "  found: a descriptor of blocks (8, 64) of tl.float16\n"
+        "  fix: pass tensormap=True for a descriptor",
+    ),
+    (
+        "descriptor_of_the_device",
+        lambda k: tlx.make_tensor_descriptor(None, k.param(Pointer(tl.float16)), [8, 64], [64, 1], [8, 64]),
+        "error: make_tensor_descriptor is not supported: a kernel does not make descriptors\n"
+        "  found: a descriptor made on the device\n"
+        "  allowed: descriptors that are parameters of the kernel\n"
+        "  fix: pass tlxc.TensorDescriptor(tensor, block_shape=[...]) as an argument, one for each tensor and block "
+        "shape",
+    ),
+    # layouts of buffers
+    (
+        "layout_of_a_buffer",
+        lambda k: tlx.local_alloc((8, 8), tl.float16, 1, layout=tlx.layout(((32,), (2,)), ((2,), (1,)))),
+        "error: the layout of local_alloc is one of shared memory\n"
+        "  found: tlx.layout(shape=((32,), (2,)), stride=((2,), (1,)))\n"
+        "  allowed: tlx.swizzled_layout(bits, base, shift)\n"
+        "  fix: leave it out, or pin tiles with tlx.require_layout",
+    ),
+    (
+        "swizzle_bits",
+        lambda k: tlx.swizzled_layout(-1),
+        "error: bits of swizzled_layout is a number of bits\n  found: -1\n  allowed: 0, 1, 2, ...",
+    ),
+    (
+        "swizzle_phase",
+        lambda k: tlx.local_alloc((8, 64), tl.float16, 1, layout=tlx.swizzled_layout(3, 3, 2)),
+        "error: this swizzled_layout does not fit a buffer (8, 64)\n"
+        "  found: a phase of 2**(2 + 3) / 64 rows\n" + SWIZZLES,
+    ),
+    (
+        "swizzle_rank",
+        lambda k: tlx.local_alloc((2, 8, 64), tl.float16, 1, layout=tlx.swizzled_layout(3, 3, 3)),
+        "error: this swizzled_layout does not fit a buffer (2, 8, 64)\n"
+        "  found: a swizzle of 3 dimensions\n" + SWIZZLES,
+    ),
+    (
+        "swizzle_order",
+        lambda k: tlx.local_alloc((8, 64), tl.float16, 1, layout=tlx.swizzled_layout(0, order=(0, 2))),
+        "error: this swizzled_layout does not fit a buffer (8, 64)\n"
+        "  found: the order (0, 2) names other dimensions than those of the buffer\n" + SWIZZLES,
     ),
     (
         "dot_two_dtypes",

@@ -11,7 +11,7 @@ import tlxc
 from tlxc import tl, tlx
 from tlxc.ir.types import DType, bfloat16, float16, float32, int8, int32, int64
 
-from .support import WARPS, Array, Case, Cell, In, InOut, Launch, Out, cells, exact, plain, small_integers, values
+from .support import WARPS, Array, Case, In, InOut, Launch, Out, cells, exact, plain, small_integers, values
 
 ROUNDS = (0, 1, 2, 5)
 TASKS = ((4, 1), (4, 2), (4, 4), (4, 8), (8, 1), (8, 4))  # warps of the default task and of the other
@@ -170,7 +170,9 @@ def _tiles(rng: np.random.Generator, dtype: DType, n: int, block: int) -> Array:
     return values(rng, dtype, n * block).reshape(n, block)
 
 
-def _copy_case(name: str, kernel: Any, dtype: DType, n: int, block: int, warps: int, ops: str, **constants: Any) -> Case:
+def _copy_case(
+    name: str, kernel: Any, dtype: DType, n: int, block: int, warps: int, ops: str, **constants: Any
+) -> Case:
     """A kernel that copies n blocks."""
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
@@ -194,7 +196,8 @@ def _predicate_case(dtype: DType, n: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = _tiles(rng, dtype, n, 64)
         expect = x[[i - (i % 3 == 2) for i in range(n)]]
-        return Launch((1,), {"x": In(x), "out": Out(x.shape, dtype), "n": n, "BLOCK": 64}, {"out": exact(plain(expect))})
+        args = {"x": In(x), "out": Out(x.shape, dtype), "n": n, "BLOCK": 64}
+        return Launch((1,), args, {"out": exact(plain(expect))})
 
     listed = cells(f"{_MBARRIER} barrier_expect", "-") | cells("bulk_load", dtype.short)
     return Case(f"barrier-predicates-{dtype}-n{n}-w{warps}", predicate_kernel, make, warps, listed, amd=False)

@@ -12,7 +12,7 @@ from tlxc import tl, tlx
 from tlxc.ir.types import DTYPES, DType, bfloat16, float16, float32, int1, int8, int16, int32, int64, uint8, uint32
 
 from .indexing import count, row_major
-from .support import WARPS, Array, Case, Cell, In, Launch, Out, cells, exact, plain, storage, values
+from .support import WARPS, Array, Case, Cell, In, Launch, Out, cells, exact, plain, small_integers, storage, values
 
 ALL = list(DTYPES.values())
 Shape = tuple[int, ...]
@@ -162,6 +162,45 @@ def helper_kernel(x, out, SHAPE: tl.constexpr):
         tl.store(out + i * count(SHAPE) + row_major(SHAPE), tlx.local_load(one))
 
 
+@tlxc.kernel
+def overlap_kernel(x, low, high, N: tl.constexpr, TREE: tl.constexpr):
+    """Two arrays of two buffers in one piece of storage: what is written to one stands in the other one's bytes.
+
+    TREE: none, by the array itself, or a shared group, in which buffers with one index start at one place."""
+    dtype = tlx.dtype_of(x)
+    if TREE == "array":
+        wide = tlx.local_alloc((N,), dtype, 2)
+        narrow = tlx.local_alloc((N,), tl.int16, 2, reuse=wide)
+    else:
+        spec = tlx.storage_alias_spec(buffer_size_bytes=32 * N)
+        wide = tlx.local_alloc((N,), dtype, 2, reuse=spec)
+        narrow = tlx.local_alloc((N,), tl.int16, 2, reuse=spec)
+        if TREE == "shared":
+            spec.set_buffer_overlap(tlx.reuse_group(wide, narrow))
+    for i in tl.static_range(2):
+        tlx.local_store(wide[i], tl.load(x + i * N + tl.arange(0, N)))
+    tl.store(low + tl.arange(0, N), tlx.local_load(narrow[0]))
+    tl.store(high + tl.arange(0, N), tlx.local_load(narrow[1]))
+
+
+@tlxc.kernel
+def phases_kernel(x, out, n, R: tl.constexpr, C: tl.constexpr):
+    """One array, then two others in its bytes, which do not touch each other; n times over two buffers each."""
+    spec = tlx.storage_alias_spec()
+    scores = tlx.local_alloc((R, C), tl.float32, 2, reuse=spec)
+    powers = tlx.local_alloc((R, C), tl.float16, 2, reuse=spec)
+    scale = tlx.local_alloc((R,), tl.float32, 2, reuse=spec)
+    both = tlx.reuse_group(powers, scale, group_type=tlx.reuse_group_type.distinct)
+    spec.set_buffer_overlap(tlx.reuse_group(scores, both))
+    for i in range(n):
+        at = i * R * C + row_major((R, C))
+        tlx.local_store(scores[i % 2], tl.load(x + at))
+        tile = tlx.local_load(scores[i % 2])
+        tlx.local_store(scale[i % 2], tl.sum(tile, 1))
+        tlx.local_store(powers[i % 2], (tile * 2).to(tl.float16))
+        tl.store(out + at, tlx.local_load(powers[i % 2]).to(tl.float32) + tlx.local_load(scale[i % 2])[:, None])
+
+
 # --------------------------------------------------------------------------------------------------------------- cases
 def _text(shape: Shape) -> str:
     return "x".join(map(str, shape))
@@ -197,14 +236,14 @@ def _tour_case(dtype: DType, warps: int, which: int, shape: tuple[int, int] = (1
         }
         return Launch((len(x),), {"x": In(x), **outs, "FROM": which, "SHAPE": shape}, expect)
 
-    listed = _access(dtype, "local_view local_trans local_slice") | cells("local_reinterpret", "u8")
+    listed = _access(dtype, "local_view local_trans local_slice local_reinterpret")
     return Case(f"views-{dtype}-{_text(shape)}-w{warps}", tour_kernel, make, warps, listed, amd=warps == 4)
 
 
 def _array_case(dtype: DType, shape: Shape, num: int, trips: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = _values(rng, dtype, _programs(big), trips, *shape)
-        written = np.broadcast_to((np.arange(trips) <= trips - num)[None, :, *[None] * len(shape)], x.shape)
+        written = np.broadcast_to((np.arange(trips) <= trips - num).reshape(1, -1, *[1] * len(shape)), x.shape)
         args = {"x": In(x), "out": Out(x.shape, dtype), "n": trips, "SHAPE": shape, "COUNT": num}
         return Launch((len(x),), args, {"out": exact(plain(x), written)})
 
@@ -264,10 +303,8 @@ def _reinterpret_case(source: DType, shape: Shape, target: DType, into: Shape | 
         return Launch((1,), args, {"out": exact(plain(result))})
 
     name = f"reinterpret-{source}-{_text(shape)}-{target}-{_text(into or ())}-{num}-w{warps}"
-    listed = _access(source) & cells("local_alloc local_store", source.short)
-    return Case(
-        name, reinterpret_kernel, make, warps, listed | cells("local_reinterpret local_load", target.short), amd=False
-    )
+    listed = cells("local_alloc local_store local_reinterpret", source.short) | cells("local_load", target.short)
+    return Case(name, reinterpret_kernel, make, warps, listed, amd=False)
 
 
 def _reshape_case(dtype: DType, shape: Shape, into: Shape, warps: int) -> Case:
@@ -347,6 +384,29 @@ def _helper_case(dtype: DType, shape: Shape, warps: int) -> Case:
     return Case(f"buffers-in-helpers-{dtype}-{_text(shape)}-w{warps}", helper_kernel, make, warps, _access(dtype))
 
 
+def _overlap_case(dtype: DType, tree: str, n: int, warps: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        x = _values(rng, dtype, 2, n)
+        halves = x.view(np.int16)
+        high = halves[1, :n] if tree == "shared" else halves.ravel()[n : 2 * n]
+        args = {"x": In(x), "low": Out(n, int16), "high": Out(n, int16), "N": n, "TREE": tree}
+        return Launch((1,), args, {"low": exact(halves[0, :n]), "high": exact(high)})
+
+    listed = cells("buffer_overlap", "-") if tree == "shared" else _access(int16) & cells("local_load", "i16")
+    return Case(f"overlap-{dtype}-{tree}-{n}-w{warps}", overlap_kernel, make, warps, listed, amd=False)
+
+
+def _phases_case(shape: tuple[int, int], trips: int, warps: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        x = small_integers(rng, float32, trips * shape[0] * shape[1]).reshape(trips, *shape)
+        expect = 2 * plain(x) + plain(x).sum(2, keepdims=True)
+        args = {"x": In(x), "out": Out(x.shape, float32), "n": trips, "R": shape[0], "C": shape[1]}
+        return Launch((1,), args, {"out": exact(expect, signed_zero=False)})
+
+    name = f"overlap-phases-{_text(shape)}-n{trips}-w{warps}"
+    return Case(name, phases_kernel, make, warps, cells("buffer_overlap", "-"), amd=False)
+
+
 # ----------------------------------------------------------------------------------------------------------------- list
 def cases() -> Iterator[Case]:
     for warps in WARPS:
@@ -358,7 +418,12 @@ def cases() -> Iterator[Case]:
     yield from _shape_cases()
     yield from _view_cases()
     yield from _index_cases()
-    yield from (_fill_case(dtype, v, (16, 16), 4) for dtype, v in ((float32, -0.5), (int8, 7), (int1, True), (int64, 0)))
+    for i, warps in enumerate(WARPS):
+        for tree in ("none", "array", "shared"):
+            yield _overlap_case((float32, int64, uint32, int32)[i], tree, 128, warps)
+        yield from (_phases_case((16, 64), trips, warps) for trips in (1, 4))
+    fills = ((float32, -0.5), (int8, 7), (int1, True), (int64, 0))
+    yield from (_fill_case(dtype, value, (16, 16), 4) for dtype, value in fills)
     yield from (_branch_case(dtype, shape, w) for dtype, shape, w in ((int32, (16, 32), 4), (int16, (64,), 2)))
     yield from (_helper_case(dtype, shape, w) for dtype, shape, w in ((float16, (32, 32), 4), (int8, (128,), 1)))
 
@@ -366,10 +431,11 @@ def cases() -> Iterator[Case]:
 def _shape_cases() -> Iterator[Case]:
     """Arrays of 1 to 4 buffers, trips around their number; extents with odd factors; one to three dimensions."""
     for num in (1, 2, 3, 4):
-        for trips in (0, 1, num, 2 * num + 1):
+        for trips in sorted({0, 1, num, 2 * num + 1}):
             yield _array_case(float16, (16, 64), num, trips, 4)
     shapes: tuple[Shape, ...] = (
-        (1,), (96,), (1024,), (8, 8), (24, 40), (80, 64), (3, 32), (64, 3), (128, 16), (4, 8, 32), (2, 3, 16), (1, 1, 64),
+        (1,), (96,), (1024,), (8, 8), (24, 40), (80, 64), (3, 32), (64, 3), (128, 16), (4, 8, 32), (2, 3, 16),
+        (1, 1, 64),
     )  # fmt: skip
     for i, shape in enumerate(shapes):
         yield _array_case((float32, int8, bfloat16, int64)[i % 4], shape, 2, 3, WARPS[i % 4])
@@ -410,8 +476,9 @@ def _view_cases() -> Iterator[Case]:
     )
     for i, (source, shape, target, into, num) in enumerate(views):
         yield _reinterpret_case(source, shape, target, into, num, WARPS[(i + 1) % 4])
-    for dtype, shape, into in ((float16, (64, 32), (2048,)), (float32, (512,), (16, 32)), (int8, (16, 96), (4, 12, 32))):
-        yield _reshape_case(dtype, shape, into, 4)
+    yield _reshape_case(float16, (64, 32), (2048,), 4)
+    yield _reshape_case(float32, (512,), (16, 32), 4)
+    yield _reshape_case(int8, (16, 96), (4, 12, 32), 4)
 
 
 def _index_cases() -> Iterator[Case]:

@@ -26,8 +26,8 @@ from tlxc.frontend.signature import Argument, Signature
 from tlxc.frontend.source import MISSING, Source
 from tlxc.ir.core import Module, Op
 from tlxc.ir.table import OPS
-from tlxc.ir.types import Buffer as SharedBuffer
 from tlxc.ir.types import DTYPES, Descriptor, DType, Pointer, Scalar, element_of, float32, int1, int32, int64
+from tlxc.ir.types import Buffer as SharedBuffer
 
 Array = npt.NDArray[Any]
 Cluster = tuple[int, int, int]
@@ -324,7 +324,8 @@ def cells_of(module: Module) -> set[Cell]:
     return found
 
 
-_BY_OPERAND = frozenset(("cmp", "cast", "dot"))  # the dtype of the result is not what is computed on
+# The dtype of the result is not, or not alone, what is computed on.
+_BY_OPERAND = frozenset(("cmp", "cast", "dot", "local_reinterpret"))
 # Of a buffer, whose dtype decides.
 _BY_BUFFER = frozenset(
     "local_scatter tma_load tma_store async_load bulk_load bulk_store async_dot remote_store async_remote_store "
@@ -384,6 +385,7 @@ def _compiled(source: Source, signature: Signature, target_name: str, constants:
 
 # Ops that the passes consume: what they ask for is in the layouts, or was printed.
 _ONLY_BEFORE = {(op, dtype) for op in ("require_layout", "dump_layout") for dtype in (*DTYPES, "ptr")}
+_ONLY_BEFORE |= {("buffer_overlap", "-")}
 
 
 def argument(value: Any) -> Argument | Any:
@@ -499,14 +501,24 @@ def _emulate(
 
 
 def _emulated(value: Any, type_: Any) -> Any:
-    """An argument as the emulator takes it: descriptors as tensor maps of the boxes that the compiled kernel wants."""
+    """An argument as the emulator takes it: descriptors as tensor maps of the boxes that the compiled kernel wants,
+    innermost dimension first."""
     if not isinstance(value, Blocks):
         return value
     from tlxc.codegen.nvptx.boxes import box_of
     from tlxc.emulator import TensorMap
 
-    box = box_of(type_)
-    return TensorMap(value.view(), box.box, swizzle=box.swizzle, padding=value.padding)
+    box, view = box_of(type_), value.view()
+    rows = view.strides[:-1]
+    return TensorMap(
+        (value.array, value.offset),
+        view.shape[::-1],
+        rows[::-1],
+        box.box[::-1],
+        swizzle=box.swizzle,
+        dtype=view.dtype,
+        fill=np.nan if value.padding == "nan" else 0.0,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- backends

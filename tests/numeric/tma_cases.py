@@ -12,7 +12,21 @@ import numpy as np
 
 import tlxc
 from tlxc import tl, tlx
-from tlxc.ir.types import DTYPES, DType, bfloat16, float16, float32, int1, int8, int16, int32, int64, uint8, uint32, uint64
+from tlxc.ir.types import (
+    DTYPES,
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    int1,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint32,
+    uint64,
+)
 
 from .indexing import count, row_major
 from .support import (
@@ -24,7 +38,6 @@ from .support import (
     Launch,
     Out,
     cells,
-    dtype_of,
     exact,
     plain,
     small_integers,
@@ -39,7 +52,7 @@ Shape = tuple[int, ...]
 
 # ------------------------------------------------------------------------------------------------------------- kernels
 def program(axis: tl.constexpr):
-    """The program along an axis of the grid, counted from the last one; 0 beyond."""
+    """The program along an axis of the grid, 0 beyond the third."""
     return tl.program_id(axis) if axis < 3 else 0
 
 
@@ -137,7 +150,9 @@ def bulk_kernel(x, out, size, BLOCK: tl.constexpr, BYTES: tl.constexpr):
 
 
 @tlxc.kernel
-def copy_kernel(x, out, total, stride, SHAPE: tl.constexpr, MASK: tl.constexpr, OTHER: tl.constexpr, CACHE: tl.constexpr):
+def copy_kernel(
+    x, out, total, stride, SHAPE: tl.constexpr, MASK: tl.constexpr, OTHER: tl.constexpr, CACHE: tl.constexpr
+):
     """A tile whose rows are `stride` apart, by the threads; MASK: all, none, or the elements before `total`."""
     rows, columns = SHAPE
     buf = tlx.local_alloc(SHAPE, tlx.dtype_of(x))[0]
@@ -177,6 +192,10 @@ def _text(shape: Shape) -> str:
 
 def _values(rng: np.random.Generator, dtype: DType, *shape: int) -> Array:
     return values(rng, dtype, int(np.prod(shape))).reshape(shape)
+
+
+def _small(rng: np.random.Generator, dtype: DType, *shape: int) -> Array:
+    return small_integers(rng, dtype, int(np.prod(shape))).reshape(shape)
 
 
 def _tensor_shape(block: Shape, dtype: DType, big: bool) -> Shape:
@@ -243,7 +262,8 @@ def _load_case(
         return Launch(grid, args, {"out": exact(plain(expect))})
 
     more = "".join(f"-{t}" for t in ("before" if negative else "", eviction, padding if padding != "zero" else "") if t)
-    listed = cells("tma_load", dtype.short) | cells("tma_prefetch prefetch_descriptor" if prefetch else "barrier_expect", "-")
+    others = "tma_prefetch prefetch_descriptor" if prefetch else "barrier_expect"
+    listed = cells("tma_load", dtype.short) | cells(others, "-")
     name = f"tma-load-{dtype}-{_text(block)}{more}{'-prefetch' if prefetch else ''}-w{warps}"
     return Case(name, load_kernel, make, warps, listed, amd=False)
 
@@ -264,11 +284,9 @@ def _store_case(
         shape = _tensor_shape(block, dtype, big)
         grid = _grid(shape, block, start)
         corners = _boxes(grid, block, start)
-        draw = (lambda *s: small_integers(rng, dtype, int(np.prod(s))).reshape(s)) if reduce else (
-            lambda *s: _values(rng, dtype, *s)
-        )  # fmt: skip
-        x = draw(len(corners), *block)
-        target = InOut(draw(*shape), block=block) if reduce else Out(shape, dtype, block=block)
+        draw = _small if reduce else _values
+        x = draw(rng, dtype, len(corners), *block)
+        target = InOut(draw(rng, dtype, *shape), block=block) if reduce else Out(shape, dtype, block=block)
         expect = np.array(target.data)
         written = np.zeros(shape, bool)
         for i, at in enumerate(corners):
@@ -280,7 +298,7 @@ def _store_case(
         return Launch(grid, args, {"out": exact(plain(expect), written, signed_zero=not reduce)})
 
     more = "".join(f"-{t}" for t in ("before" if negative else "", eviction, reduce) if t)
-    listed = cells("tma_store", dtype.short) | cells("tma_store_wait", "-")
+    listed = cells("tma_store", dtype.short) | cells("tma_store_wait fence_async_shared", "-")
     return Case(f"tma-store-{dtype}-{_text(block)}{more}-w{warps}", store_kernel, make, warps, listed, amd=False)
 
 
@@ -316,7 +334,8 @@ def _ring_case(dtype: DType, block: Shape, stages: int, trips: int, warps: int) 
         return Launch((1,), args, {"out": exact(plain(x), written)})
 
     listed = cells("tma_load tma_store", dtype.short) | cells("barrier_wait barrier_expect tma_store_wait", "-")
-    return Case(f"tma-ring-{dtype}-{_text(block)}-s{stages}-n{trips}-w{warps}", ring_kernel, make, warps, listed, amd=False)
+    name = f"tma-ring-{dtype}-{_text(block)}-s{stages}-n{trips}-w{warps}"
+    return Case(name, ring_kernel, make, warps, listed, amd=False)
 
 
 def _wider_case(dtype: DType, block: Shape) -> Case:
@@ -325,7 +344,8 @@ def _wider_case(dtype: DType, block: Shape) -> Case:
         args = {"x": In(x, block=block), "out": Out(block, dtype, block=block), "SHAPE": block}
         return Launch((1,), args, {"out": exact(plain(x))})
 
-    return Case(f"tma-wider-{dtype}-{_text(block)}", wider_kernel, make, 4, cells("tma_load tma_store", dtype.short), amd=False)
+    listed = cells("tma_load tma_store", dtype.short)
+    return Case(f"tma-wider-{dtype}-{_text(block)}", wider_kernel, make, 4, listed, amd=False)
 
 
 def _bulk_case(dtype: DType, block: int, bytes_: int | None, size: int, warps: int) -> Case:
@@ -376,7 +396,8 @@ def _groups_case(dtype: DType, shape: Shape, stages: int, trips: int, warps: int
         return Launch((1,), args, {"out": exact(plain(x))})
 
     listed = cells("async_load", dtype.short) | cells("async_load_commit async_load_wait", "-")
-    return Case(f"groups-{dtype}-{_text(shape)}-s{stages}-n{trips}-w{warps}", groups_kernel, make, warps, listed, amd=False)
+    name = f"groups-{dtype}-{_text(shape)}-s{stages}-n{trips}-w{warps}"
+    return Case(name, groups_kernel, make, warps, listed, amd=False)
 
 
 # ----------------------------------------------------------------------------------------------------------------- list
@@ -403,8 +424,9 @@ def _block_cases() -> Iterator[Case]:
                 yield _load_case(dtype, (16, columns), WARPS[i % 4], negative=i % 2 == 1)
         yield _store_case(float16, (24, columns), WARPS[i % 4], negative=i % 2 == 0)
     others: tuple[tuple[DType, Shape], ...] = (
-        (float32, (64,)), (float16, (512,)), (int64, (16,)), (bfloat16, (1, 64)), (float16, (12, 32)), (uint8, (320, 16)),
-        (float32, (4, 8, 32)), (int16, (4, 6, 24)), (float16, (2, 1, 8, 64)), (int32, (2, 1, 2, 4, 8)), (float16, (288, 8)),
+        (float32, (64,)), (float16, (512,)), (int64, (16,)), (bfloat16, (1, 64)), (float16, (12, 32)),
+        (uint8, (320, 16)), (float32, (4, 8, 32)), (int16, (4, 6, 24)), (float16, (2, 1, 8, 64)),
+        (int32, (2, 1, 2, 4, 8)), (float16, (288, 8)),
     )  # fmt: skip
     for i, (dtype, block) in enumerate(others):
         yield _load_case(dtype, block, 4, negative=i % 2 == 0)
@@ -414,8 +436,10 @@ def _block_cases() -> Iterator[Case]:
         yield _load_case(float16, (16, 64), 4, eviction=eviction, prefetch=True)
         yield _store_case(float16, (16, 64), 4, eviction=eviction)
     yield from (_load_case(dtype, (16, 32), 4, True, padding="nan") for dtype in (float16, bfloat16, float32))
-    yield from (_sync_case(dtype, block, w) for dtype, block, w in ((float16, (16, 64), 4), (int8, (8, 8, 16), 1),
-                                                                    (float32, (128,), 2), (bfloat16, (64, 96), 8)))  # fmt: skip
+    yield _sync_case(float16, (16, 64), 4)
+    yield _sync_case(int8, (8, 8, 16), 1)
+    yield _sync_case(float32, (128,), 2)
+    yield _sync_case(bfloat16, (64, 96), 8)
     yield from (_wider_case(dtype, (16, 32)) for dtype in (float16, float32))
 
 

@@ -50,6 +50,10 @@ REFUSED: dict[str, dict[str, str]] = {
         if r.family in _NVIDIA_ONLY and kind not in _EVERYWHERE
     }
     | {
+        "vote": "votes of a warp are not available on AMD targets yet",
+        "prefetch": "prefetches are not available on AMD targets yet",
+    }
+    | {
         kind: "gathers from shared memory are not available on AMD targets yet"
         for kind in ("local_gather", "local_scatter")
     },

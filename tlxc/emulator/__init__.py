@@ -30,7 +30,7 @@ def launch(
     warp_size: int = 32,
     kernel: str | None = None,
     check: bool = True,
-    cluster: tuple[int, int, int] = (1, 1, 1),
+    cluster: tuple[int, int, int] | None = None,
     seed: int | None = None,
 ) -> None:
     """Runs a kernel over `grid` CTAs of `block` threads, one cluster of CTAs after the other, in x, y, z order.
@@ -39,7 +39,8 @@ def launch(
     in place; `(array, byte_offset)` points into one; a `TensorMap` is passed as it is; ints and floats are passed by
     value. `dynamic_shared` is in bytes. `kernel` names the kernel where the module has several. With `check`, shared
     memory is checked for races and for reads of bytes nobody wrote; accesses out of bounds or misaligned are errors
-    always. `seed` makes the order of warps and of asynchronous copies random, and repeatable.
+    always. `cluster` is needed where the kernel does not declare it. `seed` makes the order of warps and of
+    asynchronous copies random, and repeatable.
     Raises EmulatorError, whose text names the LLVM line.
     """
     if warp_size not in (32, 64) or block <= 0 or block % warp_size:
@@ -57,11 +58,19 @@ def launch(
     for index, ((slot, dtype), value) in enumerate(zip(program.params, args)):
         registers[slot] = _argument(memory, index, value, dtype, block)
     with np.errstate(all="ignore"):
-        for origin in _clusters(grid, cluster):
-            group = Cluster(program, memory, grid, cluster, origin, seed)
+        shape = _cluster_shape(program, cluster)
+        for origin in _clusters(grid, shape):
+            group = Cluster(program, memory, grid, shape, origin, seed)
             for _ in range(group.size):
                 group.add_cta(list(registers), program.shared_bytes(dynamic_shared), check)
             group.run()
+
+
+def _cluster_shape(program: Program, given: tuple[int, int, int] | None) -> tuple[int, int, int]:
+    declared = program.cluster
+    if given and declared and given != declared:
+        raise EmulatorError(f"The launch gives clusters of {given} CTAs, the kernel declares {declared}.")
+    return given or declared or (1, 1, 1)
 
 
 def _clusters(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> list[tuple[int, int, int]]:

@@ -28,7 +28,8 @@ def _barrier(cta: Cta, number: int, count: int | None) -> NamedBarrier:
     wanted = cta.lanes if count is None else count
     if wanted <= 0 or wanted % cta.warp_size or wanted > cta.lanes:
         raise EmulatorError(
-            f"A barrier for {wanted} threads: a positive multiple of {cta.warp_size}, at most the CTA's {cta.lanes}, is "
+            f"A barrier for {wanted} threads: a positive multiple of {cta.warp_size}, at most the CTA's "
+            f"{cta.lanes}, is "
             "needed."
         )
     barrier = cta.named.setdefault(number, NamedBarrier())
@@ -107,10 +108,10 @@ def _reason(number: int, barrier: NamedBarrier, warp_size: int) -> str:
 def warp_group_gate(cta: Cta) -> Array:
     """Warps that came to a matrix instruction wait for the others of their warp group."""
     warps = cta.active_warps("A warp group's instruction")
-    if cta.full:
-        return cta.active
     if cta.warps % 4:
         raise EmulatorError(f"A warp group's instruction in a CTA of {cta.warps} warps; a multiple of 4 is needed.")
+    if cta.full:
+        return cta.active
     groups = np.unique(warps // 4)
     lanes = cta.lanes // cta.warps * 4
     executing = cta.active.reshape(-1, lanes)[groups].all(axis=1)

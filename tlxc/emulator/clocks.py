@@ -20,7 +20,8 @@ _ASYNC_AGENTS = 256
 
 class Clocks:
     """`clock[a]` is the present of agent `a`, `seen[w, a]` how much of it warp `w` has seen, `fenced[w]` what warp `w`
-    knew at its last proxy fence."""
+    knew at its last proxy fence. Of initialised mbarriers alone: `init_fenced[w]` is what warp `w` knew at its last
+    fence.mbarrier_init, `seen_inits[w]` what it received from such fences."""
 
     def __init__(self, warps: int) -> None:
         self.warps, self.agents = warps, warps
@@ -31,6 +32,8 @@ class Clocks:
         self.seen[self._own] = _ALWAYS  # a warp sees what it did itself
         self.fenced = np.zeros((warps, agents), np.int32)
         self.fenced[:, warps:] = _ALWAYS  # what the asynchronous proxy wrote needs no fence
+        self.init_fenced = np.zeros((warps, agents), np.int32)
+        self.seen_inits = np.zeros((warps, agents), np.int32)
         self._free: list[int] = []
 
     def new_agent(self) -> int:
@@ -73,6 +76,18 @@ class Clocks:
         """What these warps wrote or have seen written becomes visible to asynchronous accesses."""
         self.fenced[warps, : self.warps] = self.known(warps)[:, : self.warps]
         self.clock[warps] += 1
+
+    def mbarrier_init_fence(self, warps: Array) -> None:
+        """mbarriers that these warps have initialised or seen initialised are passed on by their next arrival at the
+        cluster's barrier, a relaxed one too (PTX ISA, "membar, fence": fence.mbarrier_init)."""
+        self.init_fenced[warps] = self.known(warps)
+        self.clock[warps] += 1
+
+    def acquire_inits(self, warps: Array, passed: Array) -> None:
+        self.seen_inits[warps] = np.maximum(self.seen_inits[warps], passed)
+
+    def sees_init(self, warp: int, by: int, clock: int) -> bool:
+        return bool(max(self.seen[warp, by], self.seen_inits[warp, by]) >= clock)
 
     def visible(self, warps: Array) -> Array:
         """Per agent, up to which clock its writes are visible to asynchronous accesses that all of `warps` issue."""

@@ -36,6 +36,8 @@ class ClusterBarrier:
         self.arrived, self.phase = 0, 0
         self.gathering = np.zeros(agents, np.int32)
         self.released = np.zeros(agents, np.int32)
+        self.gathering_inits = np.zeros(agents, np.int32)
+        self.released_inits = np.zeros(agents, np.int32)
         self.arrival = np.full(warps, -1)
         self.parked: list[tuple[Cta, int]] = []
 
@@ -80,7 +82,8 @@ class Cluster:
         cta = self.ctas[rank]
         if cta.has_ended:
             raise EmulatorError(
-                f"The shared memory of CTA {rank} of the cluster is accessed after that CTA has ended; keep it alive with "
+                f"The shared memory of CTA {rank} of the cluster is accessed after that CTA has ended; keep it "
+                f"alive with "
                 "barrier.cluster."
             )
         return cta
@@ -138,6 +141,7 @@ class Cluster:
             return
         barrier.arrived, barrier.phase = 0, barrier.phase + 1
         barrier.released = np.maximum(barrier.released, barrier.gathering)
+        barrier.released_inits = np.maximum(barrier.released_inits, barrier.gathering_inits)
         for cta, warp in barrier.parked:
             cta.wake(np.array([warp]))
         barrier.parked = []
@@ -152,6 +156,8 @@ def cluster_arrive(cta: Cta, warps: Array, lanes: int, relaxed: bool) -> None:
         raise EmulatorError(f"Warp {warps[twice][0]} arrives at the cluster's barrier again without a wait between.")
     barrier.arrival[agents] = barrier.phase
     barrier.arrived += lanes
+    passed_inits = cluster.clocks.init_fenced[agents].max(axis=0)
+    barrier.gathering_inits = np.maximum(barrier.gathering_inits, passed_inits)
     if not relaxed:
         barrier.gathering = np.maximum(barrier.gathering, cluster.clocks.release(agents))
     cluster.complete_barrier()
@@ -165,6 +171,7 @@ def cluster_wait_gate(cta: Cta, warps: Array) -> Array:
     late = warps[barrier.arrival[agents] == barrier.phase]
     ready = agents[barrier.arrival[agents] < barrier.phase]
     cta.cluster.clocks.acquire(ready, barrier.released)
+    cta.cluster.clocks.acquire_inits(ready, barrier.released_inits)
     if not len(late):
         return cta.active
     cluster = cta.cluster

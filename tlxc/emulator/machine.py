@@ -65,7 +65,7 @@ class CompiledBlock:
 class Program:
     """A kernel compiled for a CTA size. `registers` holds the constants, of which those in `shared_slots` are shared
     addresses; `params` are (register, type) in order. `dynamic_start` is the offset of dynamic shared memory, None when
-    the kernel has none."""
+    the kernel has none. `cluster` is what the kernel declares, None when nothing."""
 
     name: str
     lanes: int
@@ -78,6 +78,7 @@ class Program:
     constants: list[tuple[str, bytes]] = field(default_factory=list)
     blocks: list[CompiledBlock] = field(default_factory=list)
     shared_slots: list[int] = field(default_factory=list)
+    cluster: tuple[int, int, int] | None = None
 
     def shared_bytes(self, dynamic: int) -> int:
         """Shared memory of a CTA that is launched with `dynamic` bytes."""
@@ -122,12 +123,13 @@ class Cta:
         self.named: dict[int, NamedBarrier] = {}
         self.granted = np.zeros(self.warps, bool)
         self.turns, self.rounds, self.last_turn = np.zeros(self.warps, np.int64), np.zeros(self.warps, np.int64), 0
-        self.ctaid, self.nctaid = ctaid, cluster.grid
+        self.ctaid: tuple[int, int, int] = ctaid
+        self.nctaid: tuple[int, int, int] = cluster.grid
         self.copies: list[list[list[tuple[Array, Array, Array]]]] = [[[]] for _ in range(self.warps)]
         self.groups: dict[int, BulkGroups] = {}
         self.frames: dict[Any, Any] = {}
         for slot in program.shared_slots if rank else ():
-            self.regs[slot] = self.regs[slot] + np.uint64(rank << RANK_SHIFT)  # type: ignore[operator]
+            self.regs[slot] = self.regs[slot] + np.uint64(rank << RANK_SHIFT)
 
     # -- control flow
     def advance(self, budget: int) -> int:

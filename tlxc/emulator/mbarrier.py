@@ -20,8 +20,8 @@ _MAX_COUNT = (1 << 20) - 1
 
 @dataclass(eq=False)
 class Mbarrier:
-    """`phase` counts the completed phases. `gathering` is what the arrivals of this phase pass on, `released` what waits
-    for a completed one receive. `agent` performs the copies that it counts."""
+    """`phase` counts the completed phases. `gathering` is what the arrivals of this phase pass on, `released` what
+    waits for a completed one receive. `agent` performs the copies that it counts."""
 
     address: int
     expected: int
@@ -32,7 +32,7 @@ class Mbarrier:
     pending: int = 0
     bytes: int = 0
     phase: int = 0
-    waiters: list[tuple[Cta, int]] = field(default_factory=list)
+    waiters: list[tuple[Cta, int, Callable[[], str]]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -51,7 +51,8 @@ class Mbarrier:
     def arrive(self, count: int) -> None:
         if not 1 <= count <= self.pending:
             raise EmulatorError(
-                f"{count} arrivals at {self.name}, whose present phase (number {self.phase}) waits for {self.pending} of "
+                f"{count} arrivals at {self.name}, whose present phase (number {self.phase}) waits for "
+                f"{self.pending} of "
                 f"{self.expected}."
             )
         self.pending -= count
@@ -65,9 +66,10 @@ class Mbarrier:
             return
         self.phase, self.pending = self.phase + 1, self.expected
         self.released = np.maximum(self.released, self.gathering)
-        for cta, warp in self.waiters:
-            cta.wake(np.array([warp]))
+        for cta, warp, reason in self.waiters:
             cta.cluster.polls = 0
+            if cta.waits.get(warp) is reason:  # not woken by another one since
+                cta.wake(np.array([warp]))
         self.waiters = []
 
     def describe(self, wanted: str) -> str:
@@ -114,7 +116,7 @@ def find(cta: Cta, address: int, lane: int, local: bool = False) -> Mbarrier:
     if rank != cta.rank:
         cta.cluster.peer(rank)
     warp, clock = barrier.initialised
-    if cta.shared.check and clock > cta.cluster.clocks.seen[cta.agents[lane], warp]:
+    if cta.shared.check and not cta.cluster.clocks.sees_init(cta.agents[lane], warp, clock):
         raise EmulatorError(
             f"Race on {barrier.name}: lane {lane} uses it, and warp {warp} initialised it with no barrier between."
         )
@@ -129,7 +131,7 @@ def arrive(cta: Cta, addresses: Array, counts: Array, mask: Array, relaxed: bool
         return state
     warps = np.unique(cta.agents[lanes])
     known = None if relaxed else dict(zip(map(int, warps), cta.cluster.clocks.known(warps)))
-    for lane in lanes:
+    for lane in map(int, lanes):
         barrier = find(cta, int(addresses[lane]), lane)
         state[lane] = barrier.phase
         if known is not None:
@@ -143,7 +145,7 @@ def arrive(cta: Cta, addresses: Array, counts: Array, mask: Array, relaxed: bool
 
 
 def expect(cta: Cta, addresses: Array, counts: Array, mask: Array) -> None:
-    for lane in np.nonzero(mask)[0]:
+    for lane in map(int, np.nonzero(mask)[0]):
         find(cta, int(addresses[lane]), lane).expect(int(counts[lane]))
 
 
@@ -184,9 +186,10 @@ def wait_gate(cta: Cta, addresses: Array, wanted: Array, mask: Array, is_parity:
             barriers.setdefault(warp, []).append((barrier, phase))
     stuck = [warp for warp in barriers if not going[warp]]
     for warp in stuck:
-        cta.park(np.array([warp]), _reason(barriers[warp], is_parity))
+        reason = _reason(barriers[warp], is_parity)
+        cta.park(np.array([warp]), reason)
         for barrier, _ in barriers[warp]:
-            barrier.waiters.append((cta, warp))
+            barrier.waiters.append((cta, warp, reason))
     return cta.without(np.array(stuck)) if stuck else cta.active
 
 

@@ -64,7 +64,9 @@ _BY_AXIS: dict[str, Callable[[Cta, int], int]] = {
     "clusterid": lambda cta, axis: cta.ctaid[axis] // cta.cluster.shape[axis],
     "nclusterid": lambda cta, axis: cta.nctaid[axis] // cta.cluster.shape[axis],
 }
-_REGISTERS |= {f"{name}.{letter}": _axis(read, at) for name, read in _BY_AXIS.items() for at, letter in enumerate("xyz")}
+_REGISTERS |= {
+    f"{name}.{letter}": _axis(read, at) for name, read in _BY_AXIS.items() for at, letter in enumerate("xyz")
+}
 
 
 def _sreg(call: Instruction, match: Match[str], attributes: str) -> Handler:
@@ -371,7 +373,7 @@ INTRINSICS: dict[str, Factory] = {
     _N + r"mma\.m16n8k(\d+)\.row\.col\.(f32\.f32|f16\.f16|bf16|tf32|s8|u8)": _mma,
     _N + r"fence\.proxy\.async.*": _simple(proxy_fence),
     _N + r"(?:membar\..*|fence\.(?:acq_rel|sc|mbarrier).*|wgmma\.fence\.sync\.aligned|griddepcontrol\..*)": nothing,
-    _N + r"(?:setmaxnreg\..*|prefetch.*)": nothing,
+    _N + r"(?:setmaxnreg\..*|prefetch.*|nanosleep)": nothing,
     _N + r"wgmma\.commit_group\.sync\.aligned": _effect(wgmma_commit),
     _N + r"wgmma\.wait_group\.sync\.aligned": _simple(_wgmma_wait),
     _N + r"cp\.async\.c[ag]\.shared\.global\.(4|8|16)(?:\.s)?": _cp_async,

@@ -39,6 +39,9 @@ class _Compiler:
         self.program = Program(
             function.name, lanes, warp_size, self.registers, [], shared_base=0 if function.is_amd else SHARED_BASE
         )
+        declared = re.search(r'"nvvm.cluster_dim"="(\d+),(\d+),(\d+)"', function.attributes.replace(" ", ""))
+        if declared:
+            self.program.cluster = (int(declared[1]), int(declared[2]), int(declared[3]))
         self._place_globals(module)
         for type_, name in function.params:
             self.program.params.append((self._name(name), lane_type(type_).dtype))

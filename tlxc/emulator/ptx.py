@@ -236,7 +236,7 @@ class Site:
 
     def values(self, frame: Frame) -> Any:
         """What the call returns."""
-        values = [_from_register(frame.registers[i], type_) for i, type_ in enumerate(self.results)]
+        values: list[Any] = [_from_register(frame.registers[i], type_) for i, type_ in enumerate(self.results)]
         for at, pending in frame.pending.items():
             if at < len(values) and pending.is_pending:
                 values[at] = pending.holding(values[at])

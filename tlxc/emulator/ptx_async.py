@@ -177,7 +177,7 @@ def elect(i: PtxInstruction) -> Action:
 def bulk_copy(i: PtxInstruction) -> Action:
     """cp.async.bulk... and cp.reduce.async.bulk..."""
     if i.has("commit_group"):
-        return lambda frame: [copies.commit(frame.cta, lane) for lane in each_lane(frame.mask)] and None
+        return _commit
     if i.has("wait_group"):
         return _wait_group(i)
     if i.has("prefetch"):
@@ -189,6 +189,11 @@ def bulk_copy(i: PtxInstruction) -> Action:
     if i.has("tensor"):
         return _load_block(i)
     return _load_bytes(i) if i.has("global") else _send_bytes(i)
+
+
+def _commit(frame: Frame) -> None:
+    for lane in each_lane(frame.mask):
+        copies.commit(frame.cta, lane)
 
 
 def _wait_group(i: PtxInstruction) -> Action:
@@ -285,9 +290,7 @@ def _send_bytes(i: PtxInstruction) -> Action:
         to, at, signal = (frame.addresses(o) for o in (dst, source, barrier))
         count = frame.read(size, "u32")
         for lane in each_lane(frame.mask):
-            copies.send_bytes(
-                frame.cta, lane, int(to[lane]), int(at[lane]), int(count[lane]), int(signal[lane])
-            )
+            copies.send_bytes(frame.cta, lane, int(to[lane]), int(at[lane]), int(count[lane]), int(signal[lane]))
 
     return run
 

@@ -403,8 +403,8 @@ def _cp(i: PtxInstruction) -> Action:
     """cp.async.{ca,cg}.shared.global, commit_group, wait_group, wait_all; bulk copies."""
     if "bulk" in i.modifiers:
         return ptx_async.bulk_copy(i)
-    if i.modifiers[:1] != ("async",):
-        raise i.unknown("only cp.async forms are supported")
+    if i.modifiers[:1] != ("async",) or i.has("mbarrier"):
+        raise i.unknown("of cp, the copies, commits and waits of cp.async are supported")
     if i.has("commit_group"):
         return lambda frame: nvptx.commit_copies(frame.cta)
     if i.has("wait_group"):
@@ -432,6 +432,8 @@ def _constant(i: PtxInstruction, at: int) -> int:
 def _fence(i: PtxInstruction) -> Action:
     if i.has("proxy"):
         return lambda frame: frame.cta.cluster.clocks.proxy_fence(np.unique(frame.cta.agents[frame.mask]))
+    if i.has("mbarrier_init"):
+        return lambda frame: frame.cta.cluster.clocks.mbarrier_init_fence(np.unique(frame.cta.agents[frame.mask]))
     return lambda frame: None
 
 
@@ -602,7 +604,7 @@ OPCODES: dict[str, Compile] = {
     "mbarrier": ptx_async.mbarrier_,
     "mapa": ptx_async.mapa,
     "elect": ptx_async.elect,
-    **dict.fromkeys(("setmaxnreg", "griddepcontrol", "prefetch", "discard", "applypriority"), _nothing),
+    **dict.fromkeys(("setmaxnreg", "griddepcontrol", "prefetch", "nanosleep"), _nothing),
     "fence": _fence,
     "membar": _nothing,
     "shfl": _shfl,

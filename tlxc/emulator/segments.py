@@ -90,7 +90,7 @@ class _Cutter:
         self.pieces[-1].instructions.append(enter)
         places: dict[str, int] = {}
         branches: list[Instruction] = []
-        for at, item in enumerate(site.code):
+        for item in site.code:
             if isinstance(item, str):
                 self._next(call)
                 places[item] = len(self.pieces) - 1

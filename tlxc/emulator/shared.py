@@ -1,8 +1,8 @@
 """Shared memory (LDS) of one CTA, with the checks that hardware does not make.
 
 An access must come after the last write of the same byte (and a write after its last reads), by the clocks of
-`clocks.py`. Bytes that an asynchronous copy is going to write, is reading, or that are an mbarrier, are guarded until it
-is over.
+`clocks.py`. Bytes that an asynchronous copy is going to write, is reading, or that are an mbarrier, are guarded until
+it is over.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _BUSY = {
 
 @dataclass
 class AsyncReads:
-    """One warp group's matrix products: rows of 16 bytes that each committed group reads, oldest first. `retired` counts
-    the groups that waits have retired."""
+    """One warp group's matrix products: rows of 16 bytes that each committed group reads, oldest first. `retired`
+    counts the groups that waits have retired."""
 
     open: list[Array] = field(default_factory=list)
     committed: deque[list[Array]] = field(default_factory=deque)
@@ -175,9 +175,8 @@ class SharedMemory:
                 byte, other = np.argwhere(late)[0]
                 self._race(span.start + byte, "copy's write", None, "read", other)
             if self.async_queues:
-                size = span.stop - span.start
-                ends = np.array([*range(span.start, span.stop, 16), span.stop - 1])
-                self._check_async_reads(ends, min(size, 1), np.full(len(ends), -1), np.full(len(ends), warp), "write")
+                rows = np.array([*range(span.start, span.stop, 16), span.stop - 1])
+                self._check_async_reads(rows, 1, np.full(len(rows), -1), np.full(len(rows), warp), "write")
         self.guard.data[span] |= _WRITTEN
         self.guards += 1
 
@@ -297,7 +296,8 @@ class SharedMemory:
         if hidden.any():
             at = first(hidden.reshape(-1))
             raise EmulatorError(
-                f"A {what} of shared memory at byte {offsets.reshape(-1)[at]}, which warp {agent.reshape(-1)[at]} wrote "
+                f"A {what} of shared memory at byte {offsets.reshape(-1)[at]}, which warp "
+                f"{agent.reshape(-1)[at]} wrote "
                 "with ordinary stores, and no fence.proxy.async stands between."
             )
 

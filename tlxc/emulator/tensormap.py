@@ -30,7 +30,8 @@ REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
 
 class TensorMap:
     """A kernel argument: `shape` and `box` in elements, `strides_bytes` of all dimensions but the innermost. `array`
-    (or `(array, byte_offset)`) holds the tensor; `dtype` is its element type, by default the array's."""
+    (or `(array, byte_offset)`) holds the tensor; `dtype` is its element type, by default the array's. `fill` is what a
+    read finds outside of the tensor."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class TensorMap:
         elem_strides: Sequence[int] | None = None,
         swizzle: int = 0,
         dtype: Any = None,
+        fill: float = 0.0,
     ) -> None:
         array, offset = array if isinstance(array, tuple) else (array, 0)
         self.dtype = np.dtype(dtype) if dtype is not None else array.dtype
@@ -53,6 +55,7 @@ class TensorMap:
             raise EmulatorError(f"The tensor map reaches byte {last} of an array of {len(data)} bytes.")
         elements = data[offset:].view(np.uint8)
         words = np.dtype(f"u{self.dtype.itemsize}")
+        self.fill = np.asarray(fill).astype(self.dtype).view(words)
         self.tensor = np.ndarray(self.shape[::-1], words, elements, 0, self.strides[::-1])
         self.inner_bytes = self.box[0] * self.dtype.itemsize
         self.bytes = int(np.prod(self.box)) * self.dtype.itemsize
@@ -85,8 +88,8 @@ class TensorMap:
         return tuple(whole), tuple(part)
 
     def read(self, start: Sequence[int]) -> Array:
-        """The block's bytes, zeros outside of the tensor, rows one after the other."""
-        block = np.zeros(self.box[::-1], self.tensor.dtype)
+        """The block's bytes, `fill` outside of the tensor, rows one after the other."""
+        block = np.full(self.box[::-1], self.fill, self.tensor.dtype)
         whole, part = self._inside(start)
         if all(s.stop > s.start for s in whole):
             block[part] = self.tensor[whole]

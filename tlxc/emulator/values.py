@@ -254,7 +254,7 @@ def to_bytes(value: Array, type_: Type) -> Array:
     return raw_bytes(value)
 
 
-def merge(mask: Array, new: LaneValue, old: LaneValue | None) -> LaneValue:
+def merge(mask: Array, new: Any, old: Any) -> LaneValue:
     """`new` on the lanes of `mask`, `old` elsewhere."""
     if old is None:
         return new
@@ -262,4 +262,4 @@ def merge(mask: Array, new: LaneValue, old: LaneValue | None) -> LaneValue:
         return tuple(merge(mask, n, o) for n, o in zip(new, old))
     if type(new) is Pending or type(old) is Pending:
         return cast(Array, merge_pending(mask, new, old))
-    return np.where(mask if new.ndim == 1 else mask[:, None], new, old)
+    return cast(Array, np.where(mask if new.ndim == 1 else mask[:, None], new, old))

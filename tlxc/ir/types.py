@@ -168,7 +168,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Barrier:
-    """An mbarrier in shared memory, 8 bytes, or an array of `count` (0: one).  `warp`: every thread arrives by itself."""
+    """An mbarrier in shared memory, 8 bytes, or an array of `count` (0: one).  `warp`: every thread arrives "
+    "by itself."""
 
     count: int = 0
     warp: bool = False

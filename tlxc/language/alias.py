@@ -103,7 +103,8 @@ class storage_alias_spec:
         check_storage(storage, "storage_alias_spec")
         size = 0 if buffer_size_bytes is None else literal_int(buffer_size_bytes, "buffer_size_bytes")
         if buffer_size_bytes is not None and size < 1:
-            raise CompileError("buffer_size_bytes is positive", found=str(size), fix="leave it out for as many as needed")
+            fix = "leave it out for as many as needed"
+            raise CompileError("buffer_size_bytes is positive", found=str(size), fix=fix)
         self._number, self._storage, self._bytes = new_storage(), storage, size
 
     @property

@@ -34,10 +34,10 @@ def async_dot(
     float32 that is pending until `async_dot_wait` hands it out.
 
     dtypes: A and B both float16, bfloat16 or float32; acc float32, absent or `use_acc=False` for zero.  float32 is
-    multiplied as tf32, of which the hardware reads 10 bits of the fraction, and only where K is the contiguous dimension
-    of both buffers; `input_precision` None and "tf32" say so.  A pending
-    accumulator may only go into the next `async_dot` or a wait.  `tlx.local_trans` views give the transposed operands.
-    M is a multiple of 64, N one of 8 up to 256, K one of 16, or 8 of float32; the task has a multiple of 4 warps.
+    multiplied as tf32 (`input_precision` None or "tf32"): the hardware reads 10 bits of the fraction, and takes only
+    buffers whose contiguous dimension is K.  A pending accumulator may only go into the next `async_dot` or a wait.
+    `tlx.local_trans` views give the transposed operands.  M is a multiple of 64, N one of 8 up to 256, K one of 16, of
+    float32 one of 8; the task has a multiple of 4 warps.
     `pred`, `mBarriers`, `two_ctas`, `force_async` belong to tensor memory and are refused here.
     Targets: sm_90.  Errors: other shapes, dtypes or numbers of warps; buffers of rank other than 2.
     Instruction: `wgmma.mma_async` (PTX ISA, "wgmma.mma_async") and `wgmma.commit_group`.

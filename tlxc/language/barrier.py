@@ -15,7 +15,7 @@ from tlxc.ir.ops.barrier import SCOPES
 from tlxc.ir.types import Barrier, int32
 
 from .core import builder, builtin, constant, describe, literal_int
-from .handles import mbarrier, one_barrier, predicate, require_cluster, require_feature, scalar_i32
+from .handles import mbarrier, one_barrier, predicate, remote_mbarrier, require_cluster, require_feature, scalar_i32
 
 MAX_ARRIVALS = (1 << 20) - 1  # pending arrivals and bytes are 20-bit fields of the hardware barrier
 NAMED_BARRIERS = 16
@@ -104,6 +104,21 @@ def barrier_arrive(bar: Any, arrive_count: int = 1, remote_cta_rank: Any = None,
         require_cluster("barrier_arrive with remote_cta_rank")
         rank = cluster_rank(remote_cta_rank)
     builder().op("barrier_arrive", (barrier.value, predicate(pred), rank), count=count)
+
+
+@builtin
+def remote_view(bar: Any, remote_cta_rank: Any) -> remote_mbarrier:
+    """The barrier in the same place as `bar` of another CTA of the cluster.
+
+    No function takes it: `barrier_arrive` reaches other CTAs with `remote_cta_rank`, copies signal where they land, and
+    a CTA waits at its own barriers.  It exists for programs that name such barriers.  Targets: sm_90 and later.
+    Errors: no barrier, or an array of them; a kernel without clusters; a rank that the cluster does not have.
+    No instruction.
+    """
+    barrier = one_barrier(bar, "the barrier of remote_view")
+    require_cluster("remote_view")
+    cluster_rank(remote_cta_rank)
+    return remote_mbarrier(barrier.value)
 
 
 def check_rank(rank: int) -> int:

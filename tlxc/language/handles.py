@@ -67,6 +67,15 @@ class mbarrier(handle):
         return mbarrier(builder().emit("barrier_view", self.value, at, type=Barrier(0, self.barrier.warp)))
 
 
+class remote_mbarrier(handle):
+    """The mbarrier in the same place of another CTA of the cluster: what `tlx.remote_view` gives."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return "the remote_view of a barrier"
+
+
 class tensor_descriptor(handle):
     """A tensor in global memory that TMA copies by blocks: a kernel parameter, made on the host."""
 
@@ -192,6 +201,14 @@ def one_buffer(x: Any, what: str) -> buffered_tensor:
 
 def one_barrier(x: Any, what: str) -> mbarrier:
     """A single barrier; an array is an error that says to index it."""
+    if isinstance(x, remote_mbarrier):
+        raise CompileError(
+            f"{what} is a remote_view",
+            found=x.describe(),
+            allowed="a barrier of this CTA",
+            fix="pass the barrier itself: barrier_arrive(bar, remote_cta_rank=rank) arrives in another CTA, and a CTA "
+            "waits at its own barriers",
+        )
     if not isinstance(x, mbarrier):
         raise CompileError(f"{what} is an mbarrier", found=describe(x), fix="allocate it with tlx.alloc_barriers")
     if x.barrier.count:

@@ -96,7 +96,8 @@ class swizzled_layout:
         for name in ("bits", "base", "shift"):
             n = getattr(self, name)
             if not isinstance(n, int) or n < 0:
-                raise CompileError(f"{name} of swizzled_layout is a number of bits", found=repr(n), allowed="0, 1, 2, ...")
+                summary = f"{name} of swizzled_layout is a number of bits"
+                raise CompileError(summary, found=repr(n), allowed="0, 1, 2, ...")
         if self.order is not None:
             object.__setattr__(self, "order", tuple(self.order))
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tlxc.errors import CompileError
-from tlxc.ir.types import Scalar, int32, int64
+from tlxc.ir.types import Scalar, Tensor, int1, int32, int64
 
 from .context import current
-from .core import builder, builtin, describe, literal_int, tensor
+from .core import as_tensor, builder, builtin, describe, literal_int, tensor
 from .handles import require_feature
 
 REGISTER_STEP = 8
@@ -213,3 +213,26 @@ def clock64() -> tensor:
     """
     require_feature("elect", "clock64")
     return tensor(builder().emit("clock64", type=Scalar(int64, "thread")))
+
+
+@builtin
+def vote_ballot_sync(mask: int, pred: Any) -> tensor:
+    """Which lanes of the warp hold a true: bit i of the int32 is the vote of lane i, 0 for lanes outside `mask`.
+
+    `mask`: a compile-time 32-bit mask of lanes; all lanes of the warp execute it all the same.  `pred`: a scalar, for
+    a value of the warp; or a tile, of which a lane votes true where any element that it holds is, for a tile that holds
+    in each element the word of the warp whose thread holds it, so that it depends on the layout.  Numbers count as true
+    unless they are 0.  Targets: sm_90 and later.  Errors: a run-time mask, or one without lanes; pointers.
+    Instruction: `vote.sync.ballot.b32` (PTX ISA, "vote.sync").
+    """
+    require_feature("elect", "vote_ballot_sync")
+    lanes = literal_int(mask, "the mask of vote_ballot_sync") & 0xFFFFFFFF
+    if not lanes:
+        raise CompileError(
+            "the mask of vote_ballot_sync names no lane", found=str(mask), allowed="1 to 0xFFFFFFFF, a bit for "
+            "each lane"
+        )
+    x = as_tensor(pred)
+    vote = x if x.number == int1 else x != 0
+    kind = Tensor(x.shape, int32) if x.shape else Scalar(int32, "warp")
+    return tensor(builder().emit("vote", vote.value, type=kind, mask=lanes))

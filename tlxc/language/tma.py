@@ -7,6 +7,7 @@ from typing import Any
 
 from tlxc.errors import CompileError
 from tlxc.ir.core import Op, Value
+from tlxc.ir.ops.memory import LEVELS
 from tlxc.ir.ops.tma import EVICTION, REDUCTIONS
 from tlxc.ir.types import Barrier, Buffer, Descriptor, DType, Pointer, Tensor, Token, int1, int32
 
@@ -294,15 +295,20 @@ def _addresses(src: Any, target: buffered_tensor) -> tensor:
     return src
 
 
+def _bools(mask: Any) -> tensor:
+    """A mask as a bool scalar or tile."""
+    keep = constant(mask, int1) if isinstance(mask, bool) else mask
+    if not isinstance(keep, tensor) or keep.dtype != int1:
+        raise CompileError("a mask is a bool", found=describe(mask), fix="compare: mask=offsets < n")
+    return keep
+
+
 def _masked(mask: Any, other: Any, pointer: tensor, target: buffered_tensor) -> tuple[Value | None, Value | None]:
     if mask is None:
         if other is not None:
             raise CompileError("async_load has `other` but no mask", fix="give mask=..., or drop other=")
         return None, None
-    keep = constant(mask, int1) if isinstance(mask, bool) else mask
-    if not isinstance(keep, tensor) or keep.dtype != int1:
-        raise CompileError("a mask is a bool", found=describe(mask), fix="compare: mask=offsets < n")
-    kept = fit_shape(keep, pointer.shape, "the mask", "the pointer").value
+    kept = fit_shape(_bools(mask), pointer.shape, "the mask", "the pointer").value
     if other is None or (is_literal(other) and other == 0):
         return kept, None
     assert isinstance(target.dtype, DType)
@@ -405,3 +411,66 @@ def _flag(x: Any, what: str) -> bool:
     if not isinstance(x, bool):
         raise CompileError(f"{what} is a compile-time bool", found=describe(x))
     return x
+
+
+@builtin
+def prefetch(pointer: Any, level: str = "L2", mask: Any = None, tensormap: bool = False) -> None:
+    """Asks for the cache lines of the addresses, into "L2", or "L1" and L2; nothing waits for them.
+
+    `pointer`: a scalar or tile of global pointers; `mask`: bools that broadcast to its shape, false for no request.
+    `tensormap=True`: `pointer` is a descriptor, and `prefetch_descriptor` brings its tensor map; `level` and `mask`
+    have no meaning then.  Targets: sm_90 and later.  Errors: another level; no pointer.
+    Instruction: `prefetch.global.L2`, `prefetch.tensormap` (PTX ISA, "prefetch").
+    """
+    if tensormap:
+        prefetch_descriptor(pointer)
+        return
+    require_feature("tma", "prefetch")
+    where = _choice(level, LEVELS, "level of prefetch")
+    if not isinstance(pointer, tensor) or not isinstance(pointer.dtype, Pointer):
+        raise CompileError(
+            "prefetch takes pointers",
+            found=describe(pointer),
+            fix="pass tensormap=True for a descriptor" if isinstance(pointer, tensor_descriptor) else "",
+        )
+    keep = None if mask is None else fit_shape(_bools(mask), pointer.shape, "the mask", "the pointer").value
+    builder().op("prefetch", (pointer.value, keep), level=where)
+
+
+# ------------------------------------------------------------------------------------------- descriptors of the device
+@builtin
+def allocate_tensor_descriptor(num: int) -> Any:
+    """Refused: slots for descriptors that a kernel makes.  Make the descriptor on the host: `tlxc.TensorDescriptor`.
+
+    Targets: all refuse it.
+    """
+    raise _host_only("allocate_tensor_descriptor")
+
+
+@builtin
+def make_tensor_descriptor(
+    desc_ptr: Any, base: Any, shape: Any, strides: Any, block_shape: Any, padding_option: str = "zero"
+) -> Any:
+    """Refused: a descriptor that a kernel makes.  Make it on the host: `tlxc.TensorDescriptor`.
+
+    Targets: all refuse it.
+    """
+    raise _host_only("make_tensor_descriptor")
+
+
+@builtin
+def reinterpret_tensor_descriptor(desc_ptr: Any, block_shape: Any, dtype: Any) -> Any:
+    """Refused: a descriptor that a kernel made before.  Make it on the host: `tlxc.TensorDescriptor`.
+
+    Targets: all refuse it.
+    """
+    raise _host_only("reinterpret_tensor_descriptor")
+
+
+def _host_only(what: str) -> CompileError:
+    return CompileError(
+        f"{what} is not supported: a kernel does not make descriptors",
+        found="a descriptor made on the device",
+        allowed="descriptors that are parameters of the kernel",
+        fix="pass tlxc.TensorDescriptor(tensor, block_shape=[...]) as an argument, one for each tensor and block shape",
+    )

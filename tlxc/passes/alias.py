@@ -129,7 +129,8 @@ def _check(leaf: Leaf, place: Place) -> None:
         if step % leaf.size:
             raise CompileError(
                 f"{name} ({step}) must be a multiple of the original buffer size ({leaf.size})",
-                found=f"{leaf.name}, of {leaf.size} bytes per buffer, in a storage of {place.pitch} bytes per group, at "
+                found=f"{leaf.name}, of {leaf.size} bytes per buffer, in a storage of {place.pitch} bytes per "
+                f"group, at "
                 f"byte {place.offset} of it",
                 fix="order distinct groups from the largest buffer to the smallest, or pad extents to powers of two",
             )

@@ -174,7 +174,8 @@ def _start(v: Value) -> int:
     step = 0
     if op.kind == "local_view":
         assert isinstance(source.type, Buffer)
-        step = gcd(source.type.pitch, t.tile_bytes if source.type.group > 1 or not source.type.pitch else 0)
+        if source.type.count > 1:
+            step = gcd(source.type.pitch, t.tile_bytes if source.type.group > 1 or not source.type.pitch else 0)
     elif op.kind == "local_slice":
         step = memory_of(source).offset(op.attrs["offsets"]) * t.dtype.bytes
     return gcd(_start(source), step)

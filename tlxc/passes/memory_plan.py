@@ -255,9 +255,8 @@ def _extent(t: Type) -> str:
 
 def _overflow(buffers: list[_Live], total: int, target: Target) -> CompileError:
     largest = sorted(buffers, key=lambda b: -b.size)
-    listed = "; ".join(
-        " | ".join(f"{_name(op)} {_extent(op.result.type)}" for op, _ in b.members) + f" {b.size} bytes" for b in largest
-    )
+    names = (" | ".join(f"{_name(op)} {_extent(op.result.type)}" for op, _ in b.members) for b in largest)
+    listed = "; ".join(f"{name} {b.size} bytes" for name, b in zip(names, largest))
     return CompileError(
         "the buffers of this kernel do not fit into shared memory",
         found=f"{total} bytes are live at once, buffers and tiles on their way between threads: {listed}",

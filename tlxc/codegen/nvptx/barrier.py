@@ -120,7 +120,22 @@ def clock64(low: Lowering, op: Op) -> None:
     low.set(op.result, [low.w.asm("i64", "mov.u64 $0, %clock64;", "=l,~{memory}", [])])
 
 
+def vote(low: Lowering, op: Op) -> None:
+    """A lane votes for any of its elements; copies vote alike.  All lanes come here, so that all are named: a lane that
+    executes the instruction outside its mask would be undefined."""
+    w = low.w
+    any_true, *others = dict.fromkeys(low.get(op.inputs[0]))
+    for x in others:
+        any_true = w.assign(f"or i1 {any_true}, {x}")
+    text = "{ .reg .pred p; setp.ne.b32 p, $1, 0; vote.sync.ballot.b32 $0, p, 0xffffffff; }"
+    word = w.asm("i32", text, "=r,r", [("i32", w.assign(f"zext i1 {any_true} to i32"))])
+    mask = op.attrs["mask"]
+    kept = word if mask == 0xFFFFFFFF else w.assign(f"and i32 {word}, {mask}")
+    low.set(op.result, [kept] * low.registers(op.result))
+
+
 LOWERINGS: dict[str, Lower] = {
+    "vote": vote,
     "alloc_barriers": alloc_barriers,
     "barrier_wait": barrier_wait,
     "barrier_arrive": barrier_arrive,

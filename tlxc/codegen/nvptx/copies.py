@@ -9,7 +9,7 @@ from tlxc.codegen.simt.memory import access_runs
 from tlxc.codegen.simt.words import pack, store_words, word_shape
 from tlxc.errors import CompileError
 from tlxc.ir.core import Op
-from tlxc.ir.types import element_of
+from tlxc.ir.types import Tensor, element_of
 
 from .barrier import optional, predicated
 
@@ -39,15 +39,17 @@ def async_load(low: Lowering, op: Op) -> None:
     addresses, masks = low.get(pointer), low.get(mask) if mask is not None else None
     owner = low.owner(layout)
     cache = "cg" if count * size == 16 and op.attrs.get("cache") != ".ca" else "ca"
+    filled = other is not None and masks is not None  # by the threads, so the copy must not write its zeros
     for group, shared in zip(groups, shared_addresses(low, buf, layout, tuple(g[0] for g in groups))):
         args = [(_SHARED, shared), (_GLOBAL, addresses[group[0]])]
         text, constraints = f"cp.async.{cache}.shared.global [$0], [$1], {count * size}", ["r", "l"]
-        if masks is not None:
+        if masks is not None and not filled:
             present = w.assign(f"select i1 {masks[group[0]]}, i32 {count * size}, i32 0")
             args.append(("i32", present))
             text, constraints = text + ", $2", [*constraints, "r"]
-        predicated(low, text + ";", constraints, args, owner)
-    if other is not None and masks is not None:
+        wanted = low.both(masks[group[0]], owner) if masks is not None and filled else owner
+        predicated(low, text + ";", constraints, args, wanted)
+    if filled:
         _fill_masked(low, op, groups, owner)
     low.set(op.result, [])
 
@@ -105,7 +107,21 @@ def bulk_store(low: Lowering, op: Op) -> None:
     predicated(low, "cp.async.bulk.commit_group;", [], [], first)
 
 
+def prefetch(low: Lowering, op: Op) -> None:
+    pointer, mask = op.operands
+    assert pointer is not None
+    addresses, masks = low.get(pointer), low.get(mask) if mask is not None else None
+    tile = isinstance(pointer.type, Tensor)
+    groups = access_runs(low, pointer, mask, layout_of(pointer)) if tile else ((0,),)
+    owner = low.owner(layout_of(pointer)) if tile else low.first_thread()
+    for first, *_ in groups:
+        wanted = low.both(masks[first] if masks else None, owner)
+        text = f"prefetch.global.{op.attrs['level']} [$0];"
+        predicated(low, text, ["l"], [(_GLOBAL, addresses[first])], wanted)
+
+
 LOWERINGS: dict[str, Lower] = {
+    "prefetch": prefetch,
     "async_load": async_load,
     "async_load_commit": async_load_commit,
     "async_load_wait": async_load_wait,

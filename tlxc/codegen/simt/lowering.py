@@ -116,8 +116,8 @@ class Lowering:
         self.packed[v] = runs
 
     def words(self, v: Value, group: Sequence[int]) -> list[str]:
-        """These registers of a value as the words of one access; words that it came in are handed on as they are, but for
-        bools, whose bytes in memory may be other than 0 and 1."""
+        """These registers of a value as the words of one access.  Words that it came in are handed on as they are,
+        but for bools: their bytes in memory may be other than 0 and 1."""
         element = element_of(v.type)
         bits, _ = word_shape(len(group), element.bytes)
         per = bits // (8 * element.bytes)
@@ -201,12 +201,6 @@ class Lowering:
         """All threads of the task arrive before any goes on."""
         whole = self.num_warps == self.total_warps
         self.emitter.barrier(self.barrier_id, self.num_warps, whole)
-
-    def launch_registers(self) -> int:
-        """Registers that every thread has when the kernel starts."""
-        threads = self.total_warps * self.target.warp_size
-        fair = min(self.target.max_registers, self.target.registers_per_sm // threads)
-        return min(self.module.maxnreg or fair, fair) // 8 * 8
 
     @contextmanager
     def task(self, start_warp: int, num_warps: int, barrier_id: int) -> Iterator[None]:

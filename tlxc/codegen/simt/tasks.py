@@ -1,7 +1,9 @@
 """Warp-specialised regions: one code path per task, chosen by the uniform index of the warp.
 
 Register budgets belong to warpgroups, whose four warps must run one `setmaxnreg` together; so the first branch is over
-*units*: a task that owns whole warpgroups, or a warpgroup that several small tasks share.
+*units*: a task that owns whole warpgroups, or a warpgroup that several small tasks share.  Where more code follows the
+region, every warpgroup has its launch count again before it (all meet first: a warpgroup must synchronise between two
+`setmaxnreg`, and those that grow wait for those that shrink).
 """
 
 from __future__ import annotations
@@ -77,21 +79,41 @@ def async_tasks(low: Lowering, op: Op) -> None:
         _run(low, tasks[0])
         return
     units = units_of(tasks, low.total_warps)
+    restores = any(u.budget for u in units) and not _ends_kernel(low, op)
     for unit in units[:-1]:
         inside, rest = w.new_block("unit"), w.new_block("rest")
         w.branch(w.assign(f"icmp ult i32 {low.cta_warp}, {unit.end}"), inside, rest)
         w.start(inside)
-        _unit(low, unit, done)
+        _unit(low, unit, restores, done)
         w.start(rest)
-    _unit(low, units[-1], done)
+    _unit(low, units[-1], restores, done)
     w.start(done)
 
 
-def _unit(low: Lowering, unit: Unit, done: str) -> None:
-    """The code of one unit; every path ends in a jump to `done`."""
-    w = low.w
+def _ends_kernel(low: Lowering, op: Op) -> bool:
+    """Whether nothing after the region computes a value."""
+    ops = low.module.body.ops
+    return op in ops and not any(later.results for later in ops[ops.index(op) + 1 :])
+
+
+def _unit(low: Lowering, unit: Unit, restores: bool, done: str) -> None:
+    """The code of one unit, then a jump to `done`."""
+    w, launch = low.w, low.module.maxnreg or 0  # known wherever a task has a budget
     if unit.budget:
-        low.emitter.set_registers(unit.budget, low.launch_registers())
+        low.emitter.set_registers(unit.budget, launch)
+    left = w.new_block("left")
+    _branch_to_tasks(low, unit, left)
+    w.start(left)
+    if restores:
+        low.emitter.barrier(0, low.total_warps, True)
+        if unit.budget and unit.budget != launch:
+            low.emitter.set_registers(launch, unit.budget)
+    w.jump(done)
+
+
+def _branch_to_tasks(low: Lowering, unit: Unit, done: str) -> None:
+    """One code path for each task of the unit; all end in a jump to `done`."""
+    w = low.w
     for task in unit.tasks:
         if (task.start, task.start + task.warps) == (unit.start, unit.end):
             _run(low, task)

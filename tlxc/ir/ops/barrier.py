@@ -63,27 +63,109 @@ def _fence(op: Op) -> None:
 
 SYNC = "convergent reads_shared writes_shared"
 
-row("barrier", "barrier", "", 0, "", "cta", traits=SYNC,
+row(
+    "barrier",
+    "barrier",
+    "",
+    0,
+    "",
+    "cta",
+    traits=SYNC,
     doc="All threads of the task arrive before any goes on, and see each other's memory: `bar.sync`, `s_barrier`; "
-        "`bar.warp.sync` where the task is one warp.  `cta`: all threads of the CTA.")  # fmt: skip
-row("fence_async_shared", "barrier", "", 0, traits=SYNC,
-    doc="Makes generic writes to shared memory visible to wgmma and TMA: `fence.proxy.async.shared::cta`.")  # fmt: skip
-row("fence", "barrier", "", 0, "scope", traits=SYNC + " reads_global writes_global", verify=_fence,
-    doc="Orders memory accesses at device or system scope: `fence.acq_rel.gpu`, `fence.acq_rel.sys`.")  # fmt: skip
-row("alloc_barriers", "barrier", "", 1, "arrive_count", "offset", verify=_alloc,
-    doc="mbarriers in shared memory, initialised by one thread of the CTA: `mbarrier.init.shared::cta.b64`.")  # fmt: skip
-row("barrier_view", "barrier", "array index", 1, traits="pure", verify=_view,
-    doc="One barrier of an array; the index is not checked.  Address arithmetic only.")  # fmt: skip
-row("barrier_wait", "barrier", "bar phase pred?", 0, "", "site", traits=SYNC, verify=_wait,
-    doc="Every thread spins until the phase with this parity has completed: `mbarrier.try_wait.parity.shared::cta.b64`.  "
-        "`site`: the number of a wait that gives up after a limit.")  # fmt: skip
-row("barrier_arrive", "barrier", "bar pred? rank?", 0, "count", "synced", traits=SYNC, verify=_arrive,
-    doc="One thread of the task arrives `count` times after all its threads (a warp barrier: every thread by itself); with "
-        "`rank` at the barrier in the same place of that CTA: `mbarrier.arrive.shared::cta.b64`, `.shared::cluster`.  "
-        "`synced`: the task need not meet before, for nothing that its other threads did is ordered by it.")  # fmt: skip
-row("barrier_expect", "barrier", "bar pred?", 0, "bytes", "synced", traits=SYNC, verify=_expect,
-    doc="The same, one arrival that announces `bytes` of transactions: `mbarrier.arrive.expect_tx.shared::cta.b64`.")  # fmt: skip
-row("named_barrier_wait", "barrier", "id", 0, "threads", traits=SYNC, verify=_named,
-    doc="`bar.sync id, threads`: waits until `threads` threads have come to the hardware barrier.")  # fmt: skip
-row("named_barrier_arrive", "barrier", "id", 0, "threads", traits=SYNC, verify=_named,
-    doc="`bar.arrive id, threads`: comes to the hardware barrier without waiting.")  # fmt: skip
+    "`bar.warp.sync` where the task is one warp.  `cta`: all threads of the CTA.",
+)
+row(
+    "fence_async_shared",
+    "barrier",
+    "",
+    0,
+    traits=SYNC,
+    doc="Makes generic writes to shared memory visible to wgmma and TMA: `fence.proxy.async.shared::cta`.",
+)
+row(
+    "fence",
+    "barrier",
+    "",
+    0,
+    "scope",
+    traits=SYNC + " reads_global writes_global",
+    verify=_fence,
+    doc="Orders memory accesses at device or system scope: `fence.acq_rel.gpu`, `fence.acq_rel.sys`.",
+)
+row(
+    "alloc_barriers",
+    "barrier",
+    "",
+    1,
+    "arrive_count",
+    "offset",
+    verify=_alloc,
+    doc="mbarriers in shared memory, initialised by one thread of the CTA: `mbarrier.init.shared::cta.b64`.",
+)
+row(
+    "barrier_view",
+    "barrier",
+    "array index",
+    1,
+    traits="pure",
+    verify=_view,
+    doc="One barrier of an array; the index is not checked.  Address arithmetic only.",
+)
+row(
+    "barrier_wait",
+    "barrier",
+    "bar phase pred?",
+    0,
+    "",
+    "site",
+    traits=SYNC,
+    verify=_wait,
+    doc="Every thread spins until the phase with this parity has completed: "
+    "`mbarrier.try_wait.parity.shared::cta.b64`.  "
+    "`site`: the number of a wait that gives up after a limit.",
+)
+row(
+    "barrier_arrive",
+    "barrier",
+    "bar pred? rank?",
+    0,
+    "count",
+    "synced",
+    traits=SYNC,
+    verify=_arrive,
+    doc="One thread of the task arrives `count` times after all its threads (a warp barrier: every thread by "
+    "itself); with "
+    "`rank` at the barrier in the same place of that CTA: `mbarrier.arrive.shared::cta.b64`, `.shared::cluster`.  "
+    "`synced`: the task need not meet before, for nothing that its other threads did is ordered by it.",
+)
+row(
+    "barrier_expect",
+    "barrier",
+    "bar pred?",
+    0,
+    "bytes",
+    "synced",
+    traits=SYNC,
+    verify=_expect,
+    doc="The same, one arrival that announces `bytes` of transactions: `mbarrier.arrive.expect_tx.shared::cta.b64`.",
+)
+row(
+    "named_barrier_wait",
+    "barrier",
+    "id",
+    0,
+    "threads",
+    traits=SYNC,
+    verify=_named,
+    doc="`bar.sync id, threads`: waits until `threads` threads have come to the hardware barrier.",
+)
+row(
+    "named_barrier_arrive",
+    "barrier",
+    "id",
+    0,
+    "threads",
+    traits=SYNC,
+    verify=_named,
+    doc="`bar.arrive id, threads`: comes to the hardware barrier without waiting.",
+)

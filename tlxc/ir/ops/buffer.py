@@ -78,29 +78,114 @@ def _gather(op: Op) -> None:
     require(0 <= op.attrs["axis"] < len(b.shape) == len(shape_of(tile)), f"{op.kind}: axis out of range")
 
 
-row("local_alloc", "buffer", "", 1, "", "offset pinned alias", verify=_alloc, kinds="bool int uint float",
-    doc="Shared memory for one tile or an array of tiles; `offset` in bytes is set by the memory planner.  `pinned`: the "
-        "layout is the user's.  `alias`: (number of the storage that several allocations share, bytes that the user gives "
-        "it or 0); after the pass `alias` (number, offset in the storage, bytes of all of it).")  # fmt: skip
-row("buffer_overlap", "buffer", "buffers*", 0, "alias tree", verify=_overlap,
-    doc="How allocations share a storage: `tree` is the number of an operand, or (\"shared\" or \"distinct\", group size, "
-        "children).  The pass `alias` reads and removes it.")  # fmt: skip
-row("local_view", "buffer", "array index", 1, traits="pure", verify=_view, kinds="bool int uint float",
-    doc="One buffer of an array; the index is not checked.  Address arithmetic only.")  # fmt: skip
-row("local_trans", "buffer", "buf", 1, "order", traits="pure", verify=_trans, kinds="bool int uint float",
-    doc="The same bytes with dimensions permuted; no instruction.")  # fmt: skip
-row("local_slice", "buffer", "buf", 1, "offsets", traits="pure", verify=_slice, kinds="bool int uint float",
-    doc="A box inside a buffer, aligned to the swizzle atom; address arithmetic only.")  # fmt: skip
-row("local_reinterpret", "buffer", "buf", 1, traits="pure", verify=_reinterpret, kinds="bool int uint float",
-    doc="The same bytes as another shape or dtype; no instruction.")  # fmt: skip
-row("local_store", "buffer", "buf value", 0, traits="writes_shared convergent", verify=_access, kinds="bool int uint float",
-    doc="Registers to shared memory: `st.shared` as wide as both layouts allow, or `stmatrix`.")  # fmt: skip
-row("local_load", "buffer", "buf", 1, "", "pinned", traits="reads_shared convergent", verify=_access,
+row(
+    "local_alloc",
+    "buffer",
+    "",
+    1,
+    "",
+    "offset pinned alias",
+    verify=_alloc,
+    kinds="bool int uint float",
+    doc="Shared memory for one tile or an array of tiles; `offset` in bytes is set by the memory planner.  "
+    "`pinned`: the "
+    "layout is the user's.  `alias`: (number of the storage that several allocations share, bytes that the user gives "
+    "it or 0); after the pass `alias` (number, offset in the storage, bytes of all of it).",
+)
+row(
+    "buffer_overlap",
+    "buffer",
+    "buffers*",
+    0,
+    "alias tree",
+    verify=_overlap,
+    doc='How allocations share a storage: `tree` is the number of an operand, or ("shared" or "distinct", group size, '
+    "children).  The pass `alias` reads and removes it.",
+)
+row(
+    "local_view",
+    "buffer",
+    "array index",
+    1,
+    traits="pure",
+    verify=_view,
+    kinds="bool int uint float",
+    doc="One buffer of an array; the index is not checked.  Address arithmetic only.",
+)
+row(
+    "local_trans",
+    "buffer",
+    "buf",
+    1,
+    "order",
+    traits="pure",
+    verify=_trans,
+    kinds="bool int uint float",
+    doc="The same bytes with dimensions permuted; no instruction.",
+)
+row(
+    "local_slice",
+    "buffer",
+    "buf",
+    1,
+    "offsets",
+    traits="pure",
+    verify=_slice,
+    kinds="bool int uint float",
+    doc="A box inside a buffer, aligned to the swizzle atom; address arithmetic only.",
+)
+row(
+    "local_reinterpret",
+    "buffer",
+    "buf",
+    1,
+    traits="pure",
+    verify=_reinterpret,
+    kinds="bool int uint float",
+    doc="The same bytes as another shape or dtype; no instruction.",
+)
+row(
+    "local_store",
+    "buffer",
+    "buf value",
+    0,
+    traits="writes_shared convergent",
+    verify=_access,
+    kinds="bool int uint float",
+    doc="Registers to shared memory: `st.shared` as wide as both layouts allow, or `stmatrix`.",
+)
+row(
+    "local_load",
+    "buffer",
+    "buf",
+    1,
+    "",
+    "pinned",
+    traits="reads_shared convergent",
+    verify=_access,
     kinds="bool int uint float",
     doc="Shared memory to registers: `ld.shared` as wide as both layouts allow, or `ldmatrix`.  `pinned`: the result's "
-        "layout is the user's.")  # fmt: skip
-row("local_gather", "buffer", "buf indices", 1, "axis", traits="reads_shared convergent", verify=_gather, kinds="int uint float",
-    doc="result[i, j] = buf[indices[i, j], j] along `axis`: `ld.shared` per element.")  # fmt: skip
-row("local_scatter", "buffer", "buf value indices", 0, "axis", traits="writes_shared convergent", verify=_gather,
+    "layout is the user's.",
+)
+row(
+    "local_gather",
+    "buffer",
+    "buf indices",
+    1,
+    "axis",
+    traits="reads_shared convergent",
+    verify=_gather,
     kinds="int uint float",
-    doc="buf[indices[i, j], j] = value[i, j] along `axis`; of equal targets one wins: `st.shared` per element.")  # fmt: skip
+    doc="result[i, j] = buf[indices[i, j], j] along `axis`: `ld.shared` per element.",
+)
+row(
+    "local_scatter",
+    "buffer",
+    "buf value indices",
+    0,
+    "axis",
+    traits="writes_shared convergent",
+    verify=_gather,
+    kinds="int uint float",
+    doc="buf[indices[i, j], j] = value[i, j] along `axis`; of equal targets one wins: `st.shared` per element.",
+)

@@ -57,9 +57,26 @@ def _wait(op: Op) -> None:
     )
 
 
-row("async_dot", "mma", "a b acc?", 1, traits="convergent reads_shared", verify=_async_dot, kinds="float",
+row(
+    "async_dot",
+    "mma",
+    "a b acc?",
+    1,
+    traits="convergent reads_shared",
+    verify=_async_dot,
+    kinds="float",
     doc="acc + a @ b, or a @ b without acc, f32 operands as tf32; the result is pending until an async_dot_wait: "
-        "`wgmma.fence`, `wgmma.mma_async`, `wgmma.commit_group`.")  # fmt: skip
-row("async_dot_wait", "mma", "values*", -1, "pendings", traits="convergent reads_shared", verify=_wait, kinds="float",
+    "`wgmma.fence`, `wgmma.mma_async`, `wgmma.commit_group`.",
+)
+row(
+    "async_dot_wait",
+    "mma",
+    "values*",
+    -1,
+    "pendings",
+    traits="convergent reads_shared",
+    verify=_wait,
+    kinds="float",
     doc="Waits until at most `pendings` groups are under way; its results are the values, ready where they are older: "
-        "`wgmma.wait_group`.")  # fmt: skip
+    "`wgmma.wait_group`.",
+)

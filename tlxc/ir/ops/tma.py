@@ -58,7 +58,9 @@ def _async_load(op: Op) -> None:
     p, b = element_of(op.inputs[0].type), op.inputs[1].type
     require(isinstance(p, Pointer) and isinstance(b, Buffer), "async_load copies from addresses to a buffer")
     assert isinstance(p, Pointer)
-    require(shape_of(op.inputs[0].type) == shape_of(b) and element_of(b) == p.dtype, "async_load: shapes or dtypes differ")
+    require(
+        shape_of(op.inputs[0].type) == shape_of(b) and element_of(b) == p.dtype, "async_load: shapes or dtypes differ"
+    )
     require(op.result.type == Token(), "async_load gives a token")
 
 
@@ -68,27 +70,113 @@ def _group(op: Op) -> None:
 
 ASYNC = "reads_global writes_shared convergent"
 
-row("tma_load", "tma", "desc buf bar pred? multicast? offsets*", 0, "", "eviction", traits=ASYNC, verify=_load, kinds="int uint float",
-    doc="Copies the block at `offsets` to the buffer and signals its bytes at the barrier; `multicast` is a mask of CTA "
-        "ranks: `cp.async.bulk.tensor.Nd.shared::cluster.global.mbarrier::complete_tx::bytes`.")  # fmt: skip
-row("tma_store", "tma", "desc buf offsets*", 0, "", "reduce eviction", traits="writes_global reads_shared convergent",
-    verify=_store, kinds="int uint float",
+row(
+    "tma_load",
+    "tma",
+    "desc buf bar pred? multicast? offsets*",
+    0,
+    "",
+    "eviction",
+    traits=ASYNC,
+    verify=_load,
+    kinds="int uint float",
+    doc="Copies the block at `offsets` to the buffer and signals its bytes at the barrier; `multicast` is a "
+    "mask of CTA "
+    "ranks: `cp.async.bulk.tensor.Nd.shared::cluster.global.mbarrier::complete_tx::bytes`.",
+)
+row(
+    "tma_store",
+    "tma",
+    "desc buf offsets*",
+    0,
+    "",
+    "reduce eviction",
+    traits="writes_global reads_shared convergent",
+    verify=_store,
+    kinds="int uint float",
     doc="Copies the buffer to the block at `offsets`, or reduces into it, and commits the group: "
-        "`cp.async.bulk.tensor.Nd.global.shared::cta.bulk_group`, `cp.reduce.async.bulk.tensor`.")  # fmt: skip
-row("tma_store_wait", "tma", "", 0, "pendings read", traits="writes_shared reads_shared convergent",
+    "`cp.async.bulk.tensor.Nd.global.shared::cta.bulk_group`, `cp.reduce.async.bulk.tensor`.",
+)
+row(
+    "tma_store_wait",
+    "tma",
+    "",
+    0,
+    "pendings read",
+    traits="writes_shared reads_shared convergent",
     doc="Waits until all but `pendings` bulk groups are complete, or (`read`) have read their source: "
-        "`cp.async.bulk.wait_group[.read]`.")  # fmt: skip
-row("tma_prefetch", "tma", "desc pred? offsets*", 0, "", "eviction", traits="reads_global", verify=_prefetch,
-    doc="Brings the block at `offsets` to the L2 cache: `cp.async.bulk.prefetch.tensor`.")  # fmt: skip
-row("prefetch_descriptor", "tma", "desc", 0, traits="reads_global", verify=lambda op: None,
-    doc="Brings a tensor map to the descriptor cache: `prefetch.tensormap`.")  # fmt: skip
-row("async_load", "tma", "ptr buf mask? other?", 1, "", "cache eviction", traits=ASYNC, verify=_async_load, kinds="int uint float",
-    doc="Each thread copies its elements from global to shared memory; masked ones become `other` or 0: `cp.async`.")  # fmt: skip
-row("async_load_commit", "tma", "tokens*", 1, traits=ASYNC, verify=_group,
-    doc="Ends a group of `async_load`: `cp.async.commit_group`.")  # fmt: skip
-row("async_load_wait", "tma", "tokens*", 1, "pendings", traits=ASYNC + " reads_shared", verify=_group,
-    doc="Waits until at most `pendings` groups of this thread are under way: `cp.async.wait_group`.")  # fmt: skip
-row("bulk_load", "tma", "ptr buf bar size? pred?", 0, "", "", traits=ASYNC, kinds="int uint float",
-    doc="One thread copies contiguous bytes from global to shared memory and signals them: `cp.async.bulk.shared::cta.global`.")  # fmt: skip
-row("bulk_store", "tma", "ptr buf size?", 0, traits="writes_global reads_shared convergent", kinds="int uint float",
-    doc="One thread copies contiguous bytes from shared to global memory and commits: `cp.async.bulk.global.shared::cta`.")  # fmt: skip
+    "`cp.async.bulk.wait_group[.read]`.",
+)
+row(
+    "tma_prefetch",
+    "tma",
+    "desc pred? offsets*",
+    0,
+    "",
+    "eviction",
+    traits="reads_global",
+    verify=_prefetch,
+    doc="Brings the block at `offsets` to the L2 cache: `cp.async.bulk.prefetch.tensor`.",
+)
+row(
+    "prefetch_descriptor",
+    "tma",
+    "desc",
+    0,
+    traits="reads_global",
+    verify=lambda op: None,
+    doc="Brings a tensor map to the descriptor cache: `prefetch.tensormap`.",
+)
+row(
+    "async_load",
+    "tma",
+    "ptr buf mask? other?",
+    1,
+    "",
+    "cache eviction",
+    traits=ASYNC,
+    verify=_async_load,
+    kinds="int uint float",
+    doc="Each thread copies its elements from global to shared memory; masked ones become `other` or 0: `cp.async`.",
+)
+row(
+    "async_load_commit",
+    "tma",
+    "tokens*",
+    1,
+    traits=ASYNC,
+    verify=_group,
+    doc="Ends a group of `async_load`: `cp.async.commit_group`.",
+)
+row(
+    "async_load_wait",
+    "tma",
+    "tokens*",
+    1,
+    "pendings",
+    traits=ASYNC + " reads_shared",
+    verify=_group,
+    doc="Waits until at most `pendings` groups of this thread are under way: `cp.async.wait_group`.",
+)
+row(
+    "bulk_load",
+    "tma",
+    "ptr buf bar size? pred?",
+    0,
+    "",
+    "",
+    traits=ASYNC,
+    kinds="int uint float",
+    doc="One thread copies contiguous bytes from global to shared memory and signals them: "
+    "`cp.async.bulk.shared::cta.global`.",
+)
+row(
+    "bulk_store",
+    "tma",
+    "ptr buf size?",
+    0,
+    traits="writes_global reads_shared convergent",
+    kinds="int uint float",
+    doc="One thread copies contiguous bytes from shared to global memory and commits: "
+    "`cp.async.bulk.global.shared::cta`.",
+)

@@ -47,10 +47,12 @@ def default_layout(
     order: tuple[int, ...] | None = None,
     vector: int = WIDEST_ACCESS,
     warp_order: tuple[int, ...] | None = None,
+    least: int = 1,
 ) -> Layout:
-    """Coalesced along `order`: at most `vector` elements and 16 bytes per thread, all threads busy first."""
+    """Coalesced along `order`: at most `vector` elements and 16 bytes per thread, all threads busy first, but not with
+    fewer than `least` elements."""
     room = max(1, prod(shape) // (threads.lanes * threads.warps))
-    vec = max(1, min(WIDEST_ACCESS // elem, vector, 1 << (room.bit_length() - 1)))
+    vec = max(least, min(WIDEST_ACCESS // elem, vector, 1 << (room.bit_length() - 1)))
     return algebra.blocked(shape, order, vec, threads.lanes, threads.warps, warp_order)
 
 

@@ -31,6 +31,7 @@ from tlxc.passes.buffers import memory_of
 from . import prices
 from .defer import DeferredSum
 from .facts import (
+    WIDEST_ACCESS,
     Threads,
     access_vector,
     carried_args,
@@ -50,6 +51,7 @@ from .facts import (
 from .relabel import RELABEL, backward, forward
 
 BRANCH = 0.5  # probability of either side of an `if`
+SMALLEST_COPY = 4  # bytes of a cp.async
 MAX_CANDIDATES = 8
 
 SHARED_ACCESSES = (
@@ -290,6 +292,14 @@ class Graph:
                 for vector in (n.vector, 1):
                     n.seeds.append(default_layout(n.shape, n.elem, self.threads, n.order, vector, keep))
 
+    def _prefetch(self, op: Op, weight: float) -> None:
+        """The addresses, one thread to each run of neighbours."""
+        pointer = op.inputs[0]
+        if is_tile(pointer):
+            n = self._simple("prefetch", op, pointer, weight)
+            n.order, n.vector = self.info.order(pointer), access_vector(self.info, pointer, op.operands[1])
+            n.seeds.append(default_layout(n.shape, WIDEST_ACCESS // n.vector, self.threads, n.order, n.vector))
+
     def _shared(self, op: Op, weight: float) -> None:
         """A tile and the buffer that it comes from or goes to, which proposes runs along its contiguous dimension."""
         buffer = next(v for v in op.inputs if isinstance(v.type, Buffer))
@@ -300,6 +310,8 @@ class Graph:
             n.elem, n.order = elem_bytes(buffer), self.info.order(tile)
             along = n.order[0] == contiguous_first(n.memory)[0]  # a run is one in both memories
             n.vector = access_vector(self.info, tile, op.operands[2]) if along else 1
+            least = min(n.vector, max(1, SMALLEST_COPY // n.elem))
+            n.seeds.append(default_layout(n.shape, n.elem, self.threads, n.order, n.vector, least=least))
         n.seeds.append(default_layout(n.shape, n.elem, self.threads, contiguous_first(n.memory)))
         if op.kind == "local_load" and op.attrs.get("pinned"):
             assert isinstance(op.result.type, Tensor) and op.result.type.layout is not None
@@ -386,6 +398,7 @@ class Graph:
         "load": _access,
         "store": _access,
         "atomic_rmw": _access,
+        "prefetch": _prefetch,
         "dot": _dot,
         **dict.fromkeys(SHARED_ACCESSES, _shared),
         "async_dot": _async_dot,
