@@ -176,7 +176,10 @@ CASES: dict[str, list[tuple[str, str]]] = {
                            r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes[^;]*, 8192,")],
     "async_tasks": [(TASKS, r"(?s)bar\.sync\s+1, 128;.*bar\.sync 9, 128;.*bar\.sync\s+2, 128;"),
                     (GROUP_TASKS,
-                     r"(?s)setmaxnreg\.dec\.sync\.aligned\.u32\s+40;.*setmaxnreg\.inc\.sync\.aligned\.u32\s+232;")],
+                     r"(?s)setmaxnreg\.dec\.sync\.aligned\.u32\s+40;.*setmaxnreg\.inc\.sync\.aligned\.u32\s+232;"),
+                    (GROUP_TASKS + "\n%r = clock64 : i64@thread",  # more code: every warpgroup gets its share back
+                     r"(?s)u32\s+40;.*bar\.sync\s+0;\s+setmaxnreg\.inc\.sync\.aligned\.u32\s+168;"
+                     r".*u32\s+232;.*bar\.sync\s+0;\s+setmaxnreg\.dec\.sync\.aligned\.u32\s+168;")],
     "thread_id": [(f"%r = thread_id {{axis = {axis}}} : i32@thread" + STORE_NUMBER,
                    rf"%tid\.{'xyz'[axis]};") for axis in range(3)],
     "vote": [("%r = vote %some {mask = 65535} : tensor<512xi32, #4>\n%to = splat %u : tensor<512xptr<i32>, #4>\n"
@@ -193,8 +196,10 @@ SAMPLES = [
 
 
 def module_of(body: str) -> Module:
-    attrs = "shared = 25624, total_warps = 12" if "async_tasks" in body else "shared = 25624"
-    head = f"module @k({PARAMS}) warps 4 cluster (2, 1, 1) {{{attrs}}} {{"
+    tasks = "async_tasks" in body
+    attrs = "shared = 25624, total_warps = 12" if tasks else "shared = 25624"
+    limit = " maxnreg 168" if tasks else ""
+    head = f"module @k({PARAMS}) warps 4{limit} cluster (2, 1, 1) {{{attrs}}} {{"
     return parse_module(f"{ALIASES.strip()}\n{head}\n{SETUP}{body}\n}}\n")
 
 

@@ -409,6 +409,13 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         "  allowed: values that all threads of the task agree on",
     ),
     (
+        "scalar_pointer_differs_between_threads",
+        lambda k: k.param(Pointer(tl.float16)) + tlx.thread_id(0),
+        "error: the offset of a scalar pointer differs between the threads of the task\n"
+        "  found: a value that is known per thread only\n"
+        "  allowed: values that all threads of the task agree on",
+    ),
+    (
         "comparison",
         lambda k: k.buf(8) == 3,
         "error: a buffered_tensor is neither compared nor true or false\n"

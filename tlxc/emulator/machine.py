@@ -128,8 +128,14 @@ class Cta:
         self.copies: list[list[list[tuple[Array, Array, Array]]]] = [[[]] for _ in range(self.warps)]
         self.groups: dict[int, BulkGroups] = {}
         self.frames: dict[Any, Any] = {}
+        self.ticks = 0
         for slot in program.shared_slots if rank else ():
             self.regs[slot] = self.regs[slot] + np.uint64(rank << RANK_SHIFT)
+
+    def tick(self) -> int:
+        """A clock that moves on whenever it is read."""
+        self.ticks += 1
+        return self.ticks
 
     # -- control flow
     def advance(self, budget: int) -> int:

@@ -46,6 +46,7 @@ _REGISTERS: dict[str, Callable[[Cta], Any]] = {
     "warpsize": lambda cta: 32,
     "cluster.ctarank": lambda cta: cta.rank,
     "cluster.nctarank": lambda cta: cta.cluster.size,
+    "clock64": lambda cta: cta.tick(),
     "lanemask.lt": lambda cta: (1 << (cta.lane_ids % 32)) - 1,
     "lanemask.le": lambda cta: (2 << (cta.lane_ids % 32)) - 1,
     "lanemask.eq": lambda cta: 1 << (cta.lane_ids % 32),

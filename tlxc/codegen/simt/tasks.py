@@ -98,15 +98,16 @@ def _ends_kernel(low: Lowering, op: Op) -> bool:
 
 def _unit(low: Lowering, unit: Unit, restores: bool, done: str) -> None:
     """The code of one unit, then a jump to `done`."""
-    w, launch = low.w, low.module.maxnreg or 0  # known wherever a task has a budget
+    w, launch = low.w, low.module.maxnreg
     if unit.budget:
+        assert launch is not None, "the register pass sets maxnreg where a task has a budget"
         low.emitter.set_registers(unit.budget, launch)
     left = w.new_block("left")
     _branch_to_tasks(low, unit, left)
     w.start(left)
     if restores:
         low.emitter.barrier(0, low.total_warps, True)
-        if unit.budget and unit.budget != launch:
+        if launch is not None and unit.budget not in (0, launch):
             low.emitter.set_registers(launch, unit.budget)
     w.jump(done)
 
