@@ -185,7 +185,7 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A TMA tensor map: blocks of `shape` elements of `dtype` in global memory.  `box_layout` is the memory layout of the
+    """A TMA tensor map: blocks of `shape` elements of `dtype` in global memory.  `box_layout` is the layout of the
     buffers that it fills or reads, set by the buffer-layout pass; swizzle and hardware box follow from it."""
 
     shape: tuple[int, ...]
