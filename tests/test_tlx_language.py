@@ -455,6 +455,13 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         "error: a buffer has a shape\n  found: the shape ()\n  fix: write (1,) for one element",
     ),
     (
+        "alloc_in_tensor_memory",
+        lambda k: tlx.local_alloc((128, 64), tl.float32, 1, tlx.storage_kind.tmem),
+        "error: tensor memory does not exist on sm_90\n"
+        "  found: a target without the feature tcgen05\n"
+        "  fix: compile for a target that has it, or choose the code by target",
+    ),
+    (
         "alloc_elsewhere",
         lambda k: tlx.local_alloc((8,), tl.float16, 1, tlx.storage_kind.smemCluster),
         "error: local_alloc takes shared memory only\n"

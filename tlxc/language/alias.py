@@ -12,13 +12,14 @@ from tlxc.ir.types import Buffer
 
 from .context import current
 from .core import builder, builtin, describe, literal_int
-from .handles import buffered_tensor
+from .handles import buffered_tensor, require_feature
 
 
 class storage_kind(Enum):
-    """Where a buffer lives: shared memory, or the same place in another CTA of the cluster."""
+    """Where a buffer lives: shared memory, tensor memory (Blackwell), or the same place in another CTA of the cluster."""
 
     smem = "smem"
+    tmem = "tmem"
     smemCluster = "smemCluster"
 
 
@@ -31,7 +32,9 @@ class reuse_group_type(Enum):
 
 
 def check_storage(storage: Any, what: str) -> None:
-    """Only shared memory is allocated."""
+    """Only shared memory is allocated; tensor memory has a target's own reason."""
+    if storage is storage_kind.tmem:
+        require_feature("tcgen05", "tensor memory")
     if storage is not storage_kind.smem:
         raise CompileError(f"{what} takes shared memory only", found=describe(storage), allowed="storage_kind.smem")
 
