@@ -60,6 +60,15 @@ def permuted_kernel(x, out, back, DIMS: tl.constexpr, SHAPE: tl.constexpr, OUT: 
 
 
 @tlxc.kernel
+def pinned_kernel(x, out, turned, SHAPE: tl.constexpr, LAYOUT: tl.constexpr):
+    """A buffer whose layout is the author's."""
+    buf = tlx.local_alloc(SHAPE, tlx.dtype_of(x), 2, layout=LAYOUT)[1]
+    tlx.local_store(buf, tl.load(x + row_major(SHAPE)))
+    tl.store(out + row_major(SHAPE), tlx.local_load(buf))
+    tl.store(turned + row_major((SHAPE[1], SHAPE[0])), tlx.local_load(tlx.local_trans(buf)))
+
+
+@tlxc.kernel
 def turning_kernel(x, out, n, N: tl.constexpr):
     """A square tile transposed in its buffer n times, each time by other threads."""
     base = tl.program_id(0) * N * N
@@ -263,6 +272,17 @@ def _permuted_case(dtype: DType, shape: Shape, dims: Shape, warps: int) -> Case:
     return Case(name, permuted_kernel, make, warps, _access(dtype, "local_trans"), amd=False)
 
 
+def _pinned_case(dtype: DType, shape: tuple[int, int], layout: tlx.swizzled_layout, warps: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        x = _values(rng, dtype, *shape)
+        outs = {"out": Out(shape, dtype), "turned": Out(shape[::-1], dtype)}
+        args = {"x": In(x), **outs, "SHAPE": shape, "LAYOUT": layout}
+        return Launch((1,), args, {"out": exact(plain(x)), "turned": exact(plain(x.T))})
+
+    name = f"pinned-{dtype}-{_text(shape)}-{layout.bits}-{layout.base}-{layout.shift}-w{warps}"
+    return Case(name, pinned_kernel, make, warps, _access(dtype, "local_trans"), amd=False)
+
+
 def _turning_case(dtype: DType, n: int, trips: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = _values(rng, dtype, _programs(big), n, n)
@@ -446,6 +466,10 @@ def _shape_cases() -> Iterator[Case]:
 
 
 def _view_cases() -> Iterator[Case]:
+    for i, pin in enumerate(((0, 3, 3), (1, 3, 3), (2, 3, 3), (3, 3, 3), (2, 2, 4))):
+        yield _pinned_case(float16, (16, 64), tlx.swizzled_layout(*pin), WARPS[i % 4])
+    for i, pin in enumerate(((0, 2, 3), (1, 2, 4), (2, 2, 3), (3, 2, 3), (2, 3, 4))):
+        yield _pinned_case(float32, (32, 32), tlx.swizzled_layout(*pin), WARPS[3 - i % 4])
     for warps in (1, 4, 8):
         yield _permuted_case(float16, (32, 64), (1, 0), warps)
         yield _permuted_case(int8, (16 * warps, 32), (1, 0), warps)

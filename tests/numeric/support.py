@@ -488,6 +488,7 @@ def _emulate(
     target: str,
     launch: Callable[..., None],
     cluster: Cluster = (1, 1, 1),
+    seed: int | None = None,
 ) -> Built:
     wanted = signature(source, types, num_warps, cluster)
     built = _built(source, wanted, target)
@@ -495,8 +496,7 @@ def _emulate(
     given = [named.get(name, defaults[name]) for name, _ in wanted.arguments]
     passed = [_emulated(value, p.type) for value, p in zip(given, built.module.params)]
     extents = (*grid, 1, 1)[:3]
-    clusters = {} if cluster == (1, 1, 1) else {"cluster": cluster}
-    launch(built.llvm, extents, built.threads, passed, built.shared, built.warp_size, **clusters)
+    launch(built.llvm, extents, built.threads, passed, built.shared, built.warp_size, cluster=cluster, seed=seed)
     return built
 
 
@@ -547,8 +547,9 @@ def _check(launch: Launch, memories: Mapping[str, tuple[Array, int]], after: Map
             _compare(name, expect, before, found)
 
 
-def run_emulated(case: Case, target: str) -> Built | None:
-    """Runs a case in the emulator and checks memory; None for an empty grid, which runs nothing."""
+def run_emulated(case: Case, target: str, seed: int | None = None) -> Built | None:
+    """Runs a case in the emulator and checks memory; None for an empty grid, which runs nothing.  `seed`: warps and
+    asynchronous copies go in random order."""
     from tlxc.emulator import launch as run
 
     launch = case.launch(big=False)
@@ -564,7 +565,7 @@ def run_emulated(case: Case, target: str) -> Built | None:
         if buffer.block is not None:
             named[name] = Blocks(bytes_, buffer.block, buffer.padding, start, data.shape, dtype)
     source = Source.of(case.kernel)
-    built = _emulate(source, launch.grid, named, _types(launch), case.num_warps, target, run, case.cluster)
+    built = _emulate(source, launch.grid, named, _types(launch), case.num_warps, target, run, case.cluster, seed)
     _check(launch, memories, after)
     return built
 

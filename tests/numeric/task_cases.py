@@ -145,30 +145,38 @@ def branches_kernel(x, out, n, BLOCK: tl.constexpr, WARPS: tl.constexpr, EXTRA: 
                 tl.store(out + BLOCK + place, tl.load(x + place) + total)
 
 
+def extremes(out, value, WARPS: tl.constexpr):
+    """The largest and smallest of what the threads of a task hold: the tile has elements for each of them."""
+    tile = tl.zeros((1024 * WARPS,), tl.int32) + value
+    tl.store(out, tl.max(tile))
+    tl.store(out + 1, tl.min(tile))
+
+
 @tlxc.kernel
-def thread_kernel(out, THREADS: tl.constexpr, WARPS: tl.constexpr):
+def thread_kernel(out, OWN: tl.constexpr, WARPS: tl.constexpr):
     """Threads are counted in the CTA, in every task; the clock goes on."""
     with tlx.async_tasks():
         with tlx.async_task("default"):
-            before = tlx.clock64()
-            tl.store(out + tlx.thread_id(0), tlx.thread_id(0) + 1000 * tlx.thread_id(1))
-            tl.store(out + THREADS + tlx.thread_id(0), (tlx.clock64() - before > 0).to(tl.int32))
+            extremes(out, tlx.thread_id(0) + 1000 * tlx.thread_id(1), OWN)
         with tlx.async_task(num_warps=WARPS):
-            tl.store(out + tlx.thread_id(0), tlx.thread_id(0))
+            start = tlx.clock64()
+            extremes(out + 2, tlx.thread_id(0), WARPS)
+            extremes(out + 4, (tlx.clock64() - start > 0).to(tl.int32), WARPS)
 
 
 @tlxc.kernel
-def lanes_kernel(x, out, n, THREADS: tl.constexpr, MASK: tl.constexpr):
+def lanes_kernel(x, out, n, WARPS: tl.constexpr, MASK: tl.constexpr):
     """What threads know of themselves without tasks: votes of lanes, of a scalar, of a tile; lines asked for early."""
-    tlx.prefetch(x + tl.arange(0, THREADS), mask=tl.arange(0, THREADS) < n)
+    place = tl.arange(0, 32 * WARPS)
+    tlx.prefetch(x + place, mask=place < n)
     tlx.prefetch(x, level="L1")
     start = tlx.clock64()
-    thread = tlx.thread_id(0)
-    tl.store(out + thread, tlx.vote_ballot_sync(MASK, thread % 3 == 0))
-    tl.store(out + THREADS + thread, tlx.vote_ballot_sync(MASK, tl.load(x) > n))
-    tile = tlx.vote_ballot_sync(MASK, tl.load(x + tl.arange(0, THREADS)) > 100)
-    tl.store(out + 2 * THREADS + tl.arange(0, THREADS), tile)
-    tl.store(out + 3 * THREADS + thread, (tlx.clock64() - start > 0).to(tl.int32))
+    extremes(out, tlx.vote_ballot_sync(MASK, tlx.thread_id(0) % 3 == 0), WARPS)
+    extremes(out + 2, tlx.vote_ballot_sync(MASK, tl.load(x) > n), WARPS)
+    votes = tlx.vote_ballot_sync(MASK, tl.load(x + place) > n - 14)
+    tl.store(out + 4, tl.max(votes))
+    tl.store(out + 5, tl.min(votes))
+    extremes(out + 6, (tlx.clock64() - start > 0).to(tl.int32), WARPS)
 
 
 @tlxc.kernel
@@ -397,28 +405,24 @@ def _branches_case(trips: int, warps: int, second: int, extra: bool) -> Case:
 
 def _thread_case(warps: int, second: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
-        threads = 32 * (warps + second)
-        expect = np.stack([np.arange(threads), np.ones(threads, int)])
-        written = np.stack([np.ones(threads, bool), np.arange(threads) < 32 * warps])
-        args = {"out": Out(expect.shape, int32), "THREADS": threads, "WARPS": second}
-        return Launch((1,), args, {"out": exact(expect, written)})
+        last = 32 * warps - 1
+        expect = np.array([last, 0, last + 32 * second, last + 1, 1, 1])
+        args = {"out": Out(6, int32), "OWN": warps, "WARPS": second}
+        return Launch((1,), args, {"out": exact(expect)})
 
     return Case(f"threads-{second}-w{warps}", thread_kernel, make, warps, cells("thread_id clock64", "-"), amd=False)
 
 
 def _lanes_case(first: int, mask: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
-        threads = 32 * warps
-        x = np.full(threads, 7, np.int32)
-        x[0] = first
-        lanes = np.arange(threads).reshape(-1, 32) % 3 == 0
-        words = (lanes * (1 << np.arange(32, dtype=np.uint64))).sum(1).astype(np.uint64) & np.uint64(mask)
-        rows = [
-            np.repeat(words, 32), np.full(threads, mask if first > 20 else 0), np.zeros(threads), np.ones(threads)
-        ]  # fmt: skip
-        expect = np.stack([r.astype(np.uint32) for r in rows]).view(np.int32)
-        args = {"x": In(x), "out": Out(expect.shape, int32), "n": 20, "THREADS": threads, "MASK": mask}
-        return Launch((1,), args, {"out": exact(expect)})
+        lanes = np.arange(32 * warps).reshape(-1, 32) % 3 == 0
+        words = [sum(1 << i for i in np.flatnonzero(row)) & mask for row in lanes]
+        signed = np.array([*words, mask if first > 20 else 0, mask], np.uint32).view(np.int32)
+        pairs = [signed[:-2].max(), signed[:-2].min(), *[signed[-2]] * 2, *[signed[-1]] * 2, 1, 1]
+        x = np.full(32 * warps, 7, np.int32)
+        x[0] = first + 2
+        args = {"x": In(x), "out": Out(8, int32), "n": 20, "WARPS": warps, "MASK": mask}
+        return Launch((1,), args, {"out": exact(np.array(pairs))})
 
     listed = cells("thread_id clock64 vote prefetch", "-")
     return Case(f"lanes-{first}-{mask:x}-w{warps}", lanes_kernel, make, warps, listed, amd=False)

@@ -101,6 +101,22 @@ def sync_kernel(x, out, SHAPE: tl.constexpr, START: tl.constexpr):
 
 
 @tlxc.kernel
+def task_copies_kernel(x, out, n, SHAPE: tl.constexpr, COPIES: tl.constexpr):
+    """The same in copies of a task at once: each has a buffer and a barrier of its own, and n blocks of rows."""
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            for i in range(n):
+                out.store([i * SHAPE[0], 0], x.load([i * SHAPE[0], 0]))
+        with tlx.async_task(num_warps=2, replicate=COPIES):
+            first = (1 + tlx.async_task_replica_id()) * n
+            for i in range(first, first + n):
+                if i % 2 == 0:
+                    out.store([i * SHAPE[0], 0], x.load([i * SHAPE[0], 0]))
+                else:
+                    out.store([i * SHAPE[0], 0], x.load([i * SHAPE[0] - SHAPE[0], 0]))
+
+
+@tlxc.kernel
 def ring_kernel(x, out, n, SHAPE: tl.constexpr, STAGES: tl.constexpr):
     """n blocks of rows through a ring of buffers, loads ahead by STAGES - 1 under a predicate, stores from the ring."""
     dtype = tlx.dtype_of(x)
@@ -322,6 +338,22 @@ def _sync_case(dtype: DType, block: Shape, warps: int) -> Case:
     return Case(f"desc-load-store-{dtype}-{_text(block)}-w{warps}", sync_kernel, make, warps, listed, amd=False)
 
 
+def _task_copies_case(dtype: DType, block: tuple[int, int], trips: int, copies: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        x = _values(rng, dtype, (1 + copies) * trips, *block)
+        rows = np.arange(len(x))
+        expect = x[rows - ((rows >= trips) & (rows % 2 == 1))].reshape(-1, block[1])
+        args = {
+            "x": In(x.reshape(expect.shape), block=block), "out": Out(expect.shape, dtype, block=block), "n": trips,
+            "SHAPE": block, "COPIES": copies,
+        }  # fmt: skip
+        return Launch((1,), args, {"out": exact(plain(expect))})
+
+    name = f"desc-in-tasks-{dtype}-{block[0]}x{block[1]}-n{trips}-c{copies}"
+    listed = cells("tma_load tma_store", dtype.short) | cells("async_tasks", "-")
+    return Case(name, task_copies_kernel, make, 4, listed, amd=False)
+
+
 def _ring_case(dtype: DType, block: Shape, stages: int, trips: int, warps: int) -> Case:
     """The last block is not whole."""
 
@@ -431,6 +463,9 @@ def _block_cases() -> Iterator[Case]:
     for i, (dtype, block) in enumerate(others):
         yield _load_case(dtype, block, 4, negative=i % 2 == 0)
         yield _store_case(dtype, block, 4, negative=i % 2 == 1)
+    for dtype, block in ((int64, (2,)), (int16, (3, 4, 24)), (uint8, (1, 16))):  # whole, yet not multiples of 128 bytes
+        yield _load_case(dtype, block, 4, negative=True)
+        yield _store_case(dtype, block, 2)
     for eviction in ("evict_first", "evict_last"):
         yield _load_case(float16, (16, 64), 4, eviction=eviction)
         yield _load_case(float16, (16, 64), 4, eviction=eviction, prefetch=True)
@@ -440,6 +475,7 @@ def _block_cases() -> Iterator[Case]:
     yield _sync_case(int8, (8, 8, 16), 1)
     yield _sync_case(float32, (128,), 2)
     yield _sync_case(bfloat16, (64, 96), 8)
+    yield from (_task_copies_case(float32, (8, 32), trips, copies) for trips, copies in ((1, 1), (2, 2), (3, 3)))
     yield from (_wider_case(dtype, (16, 32)) for dtype in (float16, float32))
 
 
@@ -490,3 +526,6 @@ def _copy_cases() -> Iterator[Case]:
     shapes = (((3, 128), 0), ((24, 40), 8), ((64, 8), 8), ((128, 16), 0))  # and what lies between rows
     yield from (_copy_case(float16, shape, "none", None, 4, pad=pad) for shape, pad in shapes)
     yield _copy_case(float32, (16, 48), "some", 7.0, 2, pad=16, cut=96)
+    for shape, warps in (((3, 32), 4), ((8, 32), 8), ((1, 16), 2)):  # less than 4 bytes for each thread
+        yield _copy_case(float16, shape, "none", None, warps)
+        yield _copy_case(int8, shape, "some", 5, warps, cut=16)
