@@ -61,6 +61,7 @@ def gemm(
     CTAS: tl.constexpr = 1,
 ):
     """C (M, N) = A (M, K) @ B (K, N); blocks of the descriptors: (BM // 2, BK), (BK, BN // CTAS) and (BM // 2, BC)."""
+    tl.static_assert(STAGES >= 2, "a stage is free only when the next dot runs, so STAGES is at least 2")
     HALF: tl.constexpr = BM // 2
     dtype = tlx.dtype_of(a_desc)
     a = tlx.local_alloc((HALF, BK), dtype, STAGES * 2)  # one half of the rows per consumer
