@@ -15,6 +15,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,42 @@ def interleaved(
             events[name].append((start, end))
     torch.cuda.synchronize()
     return {name: [1e3 * a.elapsed_time(b) / burst for a, b in pairs] for name, pairs in events.items()}
+
+
+def cooled(contestants: dict[str, Callable[[], None]], rounds: int, pause_s: float = 0.05) -> dict[str, list[float]]:
+    """Microseconds of single launches on a GPU that has cooled down: each round idles for `pause_s`, and then every
+    contestant in turn launches once to warm up and once for its sample.  Bursts show what is left under full load."""
+    import torch
+
+    names = list(contestants)
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for fn in contestants.values():
+        fn()
+    for r in range(rounds):
+        torch.cuda.synchronize()
+        time.sleep(pause_s)
+        events = []
+        for name in names[r % len(names) :] + names[: r % len(names)]:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            contestants[name]()
+            start.record()
+            contestants[name]()
+            end.record()
+            events.append((name, start, end))
+        torch.cuda.synchronize()
+        for name, start, end in events:
+            samples[name].append(1e3 * start.elapsed_time(end))
+    return samples
+
+
+def ratio_interval(ours: list[float], theirs: list[float], resamples: int = 10_000) -> tuple[float, float]:
+    """95 % bootstrap interval of the median over rounds of ours / theirs, from samples of which more is better."""
+    import numpy as np
+
+    ratios = np.array(ours) / np.array(theirs)
+    rounds = np.random.default_rng(0).integers(0, len(ratios), (resamples, len(ratios)))
+    low, high = np.quantile(np.median(ratios[rounds], axis=1), (0.025, 0.975))
+    return float(low), float(high)
 
 
 def record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,14 @@ def warps_for(row_bytes: int) -> int:
     fp16 takes 70.3 us with 8 warps and 75.4 with 16, fp32 takes 133.7 with 16 and 135.4 with 8.
     """
     return max(1, min(8, row_bytes // 512), min(16, row_bytes // 2048))
+
+
+@functools.cache
+def sm_count(device: Any) -> int:
+    """Streaming multiprocessors of a torch device: the CTAs of a persistent kernel that fills it."""
+    import torch
+
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def expect_close(got: Any, want: Any, dtype: Any) -> None:

@@ -24,7 +24,7 @@ trap 'rm -rf "$TLXC_CACHE_DIR"' EXIT
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=csv,noheader | tee "$out/device.txt"
 "$TLXC_PTXAS" --version | tail -2 | tee -a "$out/device.txt"
 
-python3 -m pytest -m gpu -q -n 4 --junitxml="$out/pytest.xml" 2>&1 | tee "$out/pytest.log"
+python3 -m pytest -m gpu -q -n 12 --junitxml="$out/pytest.xml" 2>&1 | tee "$out/pytest.log"
 tests=${PIPESTATUS[0]}
 
 failed=()

@@ -5,15 +5,18 @@ Native code calls the fakes through C function pointers, as it calls the real dr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 from dataclasses import dataclass, field
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tlxc.runtime import artifact, cuda, kernel, launcher
+from tlxc.ir import types as ir
+from tlxc.runtime import artifact, cuda, descriptor, kernel, launcher
 from tlxc.runtime.cache import Entry
 
 _P = ctypes.c_void_p
@@ -35,8 +38,13 @@ float16, float32, float64, int32, bfloat16 = map(Dtype, ("float16", "float32", "
 class Array:
     """What the runtime sees of a torch tensor.  `device` -1 is the CPU."""
 
-    def __init__(self, dtype: Dtype = float16, device: int = 0, address: int = 0x10000) -> None:
-        self.dtype, self.address, self._ordinal = dtype, address, device
+    def __init__(
+        self, dtype: Dtype = float16, device: int = 0, address: int = 0x10000, shape: tuple[int, ...] = ()
+    ) -> None:
+        self.dtype, self.address, self._ordinal, self.shape = dtype, address, device, shape
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
 
     def data_ptr(self) -> int:
         return self.address
@@ -72,6 +80,7 @@ class FakeDriver:
     capturing: bool = False
     launches: list[Launch] = field(default_factory=list)
     loads: list[tuple[bytes, str, int]] = field(default_factory=list)
+    maps: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         make = ctypes.PYFUNCTYPE
@@ -98,6 +107,17 @@ class FakeDriver:
         self.launches.append(Launch(fields[:3], fields[3:6], fields[6], stream, function, self.current, words))
         return self.status
 
+    def encode(self, out: int, type_: int, rank: int, address: int, shape: Any, strides: Any, box: Any, steps: Any,
+               *options: int) -> int:  # fmt: skip
+        """cuTensorMapEncodeTiled; its map starts with the address."""
+        lists = {"shape": shape, "strides": strides, "box": box, "steps": steps}
+        names = ("interleave", "swizzle", "l2", "fill")
+        self.maps.append({"type": type_, "rank": rank, "address": address, **{n: list(v) for n, v in lists.items()},
+                          **dict(zip(names, options))})  # fmt: skip
+        ctypes.memmove(out, struct.pack("<Q120x", address), 128)
+        assert out % 64 == 0
+        return self.status
+
     def _get(self, out: int) -> int:
         _P.from_address(out).value = self.current
         return 0
@@ -117,7 +137,9 @@ class FakeDriver:
             raise cuda.DriverError(f"There is no GPU {ordinal}; the driver sees 2, numbered from 0.")
         return cuda.Device(ordinal, "fake", (9, 0), 0x1000 + ordinal)
 
-    def load(self, cubin: bytes, name: str, gpu: cuda.Device, dynamic_shared: int = 0) -> cuda.Function:
+    def load(
+        self, cubin: bytes, name: str, gpu: cuda.Device, dynamic_shared: int = 0, cluster: int = 1
+    ) -> cuda.Function:
         self.loads.append((cubin, name, gpu.ordinal))
         return cuda.Function(0x5000 + len(self.loads), 1, gpu, 16, 0)
 
@@ -131,6 +153,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     monkeypatch.setattr(cuda, "current_device", lambda: 0)
     monkeypatch.setattr(cuda, "is_capturing", lambda gpu, stream: made.capturing)
     monkeypatch.setattr(cuda, "driver", lambda: SimpleNamespace(CUresult=_result))
+    monkeypatch.setattr(cuda, "in_context", lambda gpu: contextlib.nullcontext())
+    monkeypatch.setattr(descriptor, "_encoder", lambda: made.encode)
     monkeypatch.setattr(kernel, "torch_stream", lambda: None)
     monkeypatch.setattr(launcher, "_native", launcher.NativeLaunch(made.address_of))
     return made
@@ -148,8 +172,14 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append(signature)
         metadata = {"name": source.name, "target": target.name, "num_warps": signature.num_warps, "shared": 64,
                     "threads": 32 * signature.num_warps, "maxnreg": signature.maxnreg, "registers": 16,
+                    "cluster": list(signature.cluster), "params": [_facts(a.type) for _, a in signature.arguments],
                     "notes": []}  # fmt: skip
         return Entry(metadata, {"cubin": f"code {len(calls)}".encode(), "ptx": "text"})
 
     monkeypatch.setattr(artifact, "_compile", compile_)
     return calls
+
+
+def _facts(type_: Any) -> dict[str, Any]:
+    """Of a descriptor, the tensor map that the code wants: boxes as large as the block, 128-byte swizzle."""
+    return {"box": list(type_.shape), "swizzle": 128} if isinstance(type_, ir.Descriptor) else {}

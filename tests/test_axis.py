@@ -356,3 +356,20 @@ def test_every_claim_holds_on_random_programs(seed: int) -> None:
     run = Machine(program.k.module, program.arguments, (5, 3, 9))
     for v, x in run.seen:
         check_claims(info, v, x)
+
+
+# ------------------------------------------------------------------------------------------------ tasks
+def test_tasks_are_walked_and_threads_have_numbers_of_their_own() -> None:
+    k = Kernel()
+    inner = Region()
+    k.b.stack.append(inner)
+    rank = k.b.emit("cluster_rank", type=I32)
+    size = k.b.emit("cluster_size", type=I32)
+    line = k.b.emit("arange", type=Tensor((64,), int32), start=0, end=64)
+    thread = k.b.emit("thread_id", type=Scalar(int32, "thread"), axis=0)
+    spread = k.b.emit("splat", thread, type=Tensor((64,), int32))
+    k.b.stack.pop()
+    k.b.op("async_tasks", regions=[inner], num_warps=(4,), start_warp=(0,), num_regs=(0,), replica=(0,))
+    info = analyse(k.module)
+    assert info.range(rank) == (0, 15) and info.range(size) == (1, 16)
+    assert info.contiguity(line) == 64 and info.constancy(spread) == 1

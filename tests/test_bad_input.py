@@ -179,7 +179,7 @@ k.py:11:30: error: no matrix instruction of sm_90 computes this dot
    11 |     tl.store(y + i * 12 + n, tl.dot(a, b))
       |                              ^~~~~~~~~~~~
   found: 32x32 by 32x12 of f16 and f16 with f32 accumulator, 4 warps
-  allowed: wgmma m64nNk16: warps in units of 4, M a multiple of 64 per 4 warps, N a multiple of 8 up to 256, K a multiple of 16; or mma.sync m16n8k16: M a multiple of 16, N a multiple of 8, K a multiple of 16
+  allowed: wgmma m64nNk16: warps in units of 4, M a multiple of 64 per 4 warps, N a multiple of 8 up to 256, K a multiple of 16 (of 8 for tf32); or mma.sync m16n8k16: M a multiple of 16, N a multiple of 8, K a multiple of 16
   fix: pad M, N and K to multiples of the instruction (masked loads give zeros)
 """,
     ),
@@ -357,8 +357,9 @@ KNOWN = "Known targets: sm_90, sm_100, sm_103, sm_120, gfx942, gfx950, gfx1250.\
         ("inspect k.py -t gfx950 --sass", "Invalid value for --sass: sass does not exist for gfx950.\n"),
         (
             "inspect k.py -t sm_90 --after layout",
-            "Invalid value for '--after': 'layout' is not one of 'frontend', 'simplify', 'addresses', 'tidy', "
-            "'scalars', 'dots', 'layouts', 'atomics', 'shared', 'memory', 'sync', 'hazards'.\n",
+            "Invalid value for '--after': 'layout' is not one of 'frontend', 'alias', 'simplify', 'addresses', "
+            "'tidy', 'scalars', 'tasks', 'protocol', 'dots', 'buffers', 'pending', 'layouts', 'atomics', 'shared', "
+            "'memory', 'sync', 'hazards'.\n",
         ),
     ],
 )
@@ -485,7 +486,7 @@ def test_what_one_target_lacks(folder: Path) -> None:
     assert tool("compile", "k.py", "-t", "gfx950") == (
         1,
         "",
-        "k.py:9:22: error: matrix multiply is not available on AMD targets yet\n"
+        "k.py:9:22: error: matrix multiplications are not available on AMD targets yet\n"
         "    9 |     tl.store(y + at, tl.dot(a, a))\n"
         "      |                      ^~~~~~~~~~~~\n"
         "  found: target gfx950\n"
@@ -507,8 +508,8 @@ def test_wrong_names_of_passes_to_dump(folder: Path, monkeypatch: pytest.MonkeyP
     assert tool("compile", "k.py", "-t", "sm_90") == (
         1,
         "",
-        "TLXC_DUMP is 'layout', which matches no pass; there are frontend, simplify, addresses, tidy, scalars, dots, "
-        "layouts, atomics, shared, memory, sync, hazards.\n",
+        "TLXC_DUMP is 'layout', which matches no pass; there are frontend, alias, simplify, addresses, tidy, "
+        "scalars, tasks, protocol, dots, buffers, pending, layouts, atomics, shared, memory, sync, hazards.\n",
     )
     monkeypatch.setenv("TLXC_DUMP", "(")
     status, _, message = tool("compile", "k.py", "-t", "sm_90")
@@ -553,8 +554,8 @@ class CpuTensor:
         ),
         (
             lambda k: k[1]([1.0], CpuTensor(), BLOCK=16),
-            "fill (k.py:5): argument `x` is [1.0] (list); a kernel takes arrays on the GPU, an int, a float, a bool, "
-            "None. Annotate the parameter `x: tl.constexpr` to pass other values at compile time.",
+            "fill (k.py:5): argument `x` is [1.0] (list); a kernel takes arrays on the GPU, a tlxc.TensorDescriptor, an int, "
+            "a float, a bool, None. Annotate the parameter `x: tl.constexpr` to pass other values at compile time.",
         ),
         (
             lambda k: k[1](CpuTensor(), 1.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 from fake_driver import Array, Dtype, bfloat16, float16, float32, float64, int32
 
-from tlxc import tl
+from tlxc import TensorDescriptor, tl, tlx
+from tlxc.errors import CompileError
 from tlxc.frontend.signature import Argument
 from tlxc.frontend.source import Source
 from tlxc.ir import types as ir
 from tlxc.runtime import cuda
 from tlxc.runtime.bind import ArgumentError, Binder
+from tlxc.runtime.descriptor import DescriptorError
 from tlxc.runtime.tokens import freeze
 
 
@@ -157,7 +160,7 @@ def test_values_and_kinds() -> None:
     key, values = made.fast(A, Array(address=0x20000), 1, s=2.5)
     assert values == (0x10000, 0x20000, 1, 2.5)
     assert key[-2:] == (4, 0)
-    assert made.fast(A, A, 1, maxnreg=64)[0][-2:] == ((4, 64), 0)
+    assert made.fast(A, A, 1, maxnreg=64)[0][-2:] == ((4, 64, None), 0)
     bound = made.resolve(A, A, 1)
     assert bound.kinds == b"iisf"
     assert (bound.device, bound.signature.num_warps) == (0, 4)
@@ -264,6 +267,116 @@ def test_cuda_array_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "but kernels run on the GPU" in refusal(foreign("<f2", 0), A, 5)
 
 
+# -- descriptors
+
+
+def described(x: tlx.tensor_descriptor_type(tl.float16, (64, 64)), n: tl.int32):  # type: ignore[no-untyped-def, valid-type]
+    pass
+
+
+def descriptor(array: Any = None, block: Any = (8, 64), **changes: Any) -> TensorDescriptor:
+    return replace(TensorDescriptor.from_tensor(array or Array(shape=(128, 256)), block), **changes)
+
+
+def test_descriptors() -> None:
+    made = descriptor()
+    assert (list(made.shape), list(made.strides), made.dtype) == ([128, 256], [256, 1], ir.float16)
+    found = arguments(made, A, 5)
+    assert found["x"] == Argument(ir.Descriptor((8, 64), ir.float16))
+    bound = resolve(made, A, 5)
+    assert (bound.kinds, bound.device) == (b"miif", 0)
+    key, values = Bound().fast(made, A, 5)
+    assert values == (made, 0x10000, 5, 1.5) and key[-1] == 0
+
+
+def test_descriptors_specialise_on_dtype_and_block() -> None:
+    made = Bound()
+    same = [descriptor(), descriptor(Array(address=0x20, shape=(64, 1024))), descriptor(block=[np.int64(8), 64])]
+    other = [descriptor(block=(16, 64)), descriptor(Array(bfloat16, shape=(64, 64))), descriptor(block=(8, 128)),
+             descriptor(Array(shape=(2, 8, 64)), (1, 8, 64))]  # fmt: skip
+    assert len({made.fast(d, A, 5)[0] for d in same}) == len({made.resolve(d, A, 5).identity for d in same}) == 1
+    assert len({made.fast(d, A, 5)[0] for d in [same[0], *other]}) == 5
+    assert len({made.resolve(d, A, 5).identity for d in [same[0], *other]}) == 5
+
+
+def test_declared_descriptors() -> None:
+    wanted = Argument(ir.Descriptor((64, 64), ir.float16))
+    signature = Bound(described).binder.declared_signature({})
+    assert dict(signature.arguments)["x"] == wanted
+    # dtype and block shape come from the argument, as the element types of arrays do
+    assert arguments(descriptor(Array(bfloat16, shape=(64, 64))), 5, fn=described)["x"].type.dtype is ir.bfloat16
+    assert refusal(A, 5, fn=described) == (
+        "argument `x` is a tensor on cuda:0 of torch.float16, but it is declared "
+        "tlx.tensor_descriptor_type(tl.float16, (64, 64))."
+    )
+    assert refusal(descriptor(), 5, 5, 5, 1.0, True, MODE=1, fn=annotated) == (
+        "argument `x` is a TensorDescriptor, but it is declared tl.ptr(tl.float16)."
+    )
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [(tl.float16, (64, 4)), (tl.int1, (64, 64)), (tl.float16, ()),
+                                              (tl.float16, (0, 64)), (tl.float16, (2,) * 5 + (64,))])  # fmt: skip
+def test_types_of_descriptors_are_checked(dtype: Any, shape: Any) -> None:
+    with pytest.raises(CompileError, match="this is no block of a descriptor"):
+        tlx.tensor_descriptor_type(dtype, shape)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"base": 5}, "The base of a TensorDescriptor is a int; give a tensor on the GPU, or a dtype where nothing is "
+         "launched."),
+        ({"base": Array(float64)}, "The base of a TensorDescriptor is an array of torch.float64; it may be one of "
+         "int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32."),
+        ({"base": Array(address=0x1008)}, "The base of a TensorDescriptor is at address 0x1008; TMA needs a multiple "
+         "of 16 bytes, so pass a copy (.clone())."),
+        ({"shape": "ab"}, "The shape of a TensorDescriptor is 'ab'; give a sequence of integers."),
+        ({"block_shape": 64}, "The block_shape of a TensorDescriptor is 64; give a sequence of integers."),
+        ({"block_shape": (8, 64.0)}, "The block_shape of a TensorDescriptor is (8, 64.0); give a sequence of "
+         "integers."),
+        ({"shape": (2,) * 6}, "A TensorDescriptor has 6 dimensions; TMA has 1 to 5."),
+        ({"shape": ()}, "A TensorDescriptor has 0 dimensions; TMA has 1 to 5."),
+        ({"strides": (1,)}, "A TensorDescriptor has 2 dimensions, 1 strides and 2 extents of a block; give as many of "
+         "each."),
+        ({"shape": (0, 64)}, "Dimension 0 of a TensorDescriptor has 0 elements; TMA takes 1 to 2**32."),
+        ({"block_shape": (8, 0)}, "Dimension 1 of a TensorDescriptor's block has 0 elements; give 1 or more."),
+        ({"strides": (100, 1)}, "Dimension 0 of a TensorDescriptor has a stride of 100 elements of tl.float16, 200 "
+         "bytes; TMA takes multiples of 16 bytes, so pad the rows of the array or pass a copy."),
+        ({"strides": (128, 2)}, "The last stride of a TensorDescriptor is 2; TMA needs contiguous rows, so it must be "
+         "1: pass the array transposed, or a contiguous copy (.contiguous())."),
+        ({"block_shape": (8, 4)}, "The rows of a TensorDescriptor's block have 4 elements of tl.float16, 8 bytes; TMA "
+         "copies multiples of 16 bytes."),
+        ({"padding": "one"}, "The padding of a TensorDescriptor is 'one'; it may be \"zero\" or \"nan\"."),
+        ({"base": Array(int32), "padding": "nan"}, "The padding of a TensorDescriptor is 'nan'; it may be \"zero\" for "
+         "tl.int32."),
+    ],
+)  # fmt: skip
+def test_descriptors_are_checked(fields: dict[str, Any], text: str) -> None:
+    good = {"base": A, "shape": [128, 256], "strides": [256, 1], "block_shape": [8, 64]}
+    with pytest.raises(DescriptorError) as error:
+        TensorDescriptor(**good | fields)
+    assert str(error.value) == text
+    made = TensorDescriptor(**good)  # type: ignore[arg-type]
+    for name, value in fields.items():
+        setattr(made, name, value)
+    if "strides" not in fields and "shape" not in fields:
+        Bound().fast(made, A, 5)  # finds no plan, and refuses nothing by itself
+    assert refusal(made, A, 5) == f"argument `x`: {text}"
+
+
+def test_descriptors_of_the_cpu_are_refused() -> None:
+    assert refusal(descriptor(Array(device=-1, shape=(64, 64))), A, 5) == (
+        "argument `x` is a TensorDescriptor of a CPU tensor of torch.float16, but kernels run on the GPU; make it of a "
+        "CUDA tensor."
+    )
+    assert "is a TensorDescriptor of tl.float16 (DType), but kernels run on the GPU" in refusal(
+        TensorDescriptor(tl.float16, [64, 64], [64, 1], [8, 64]), A, 5
+    )
+    assert "on different devices, `x` on cuda:1 and `y` on cuda:0" in refusal(
+        descriptor(Array(device=1, shape=(64, 64))), A, 5
+    )
+
+
 # -- what is refused
 
 
@@ -274,7 +387,7 @@ def test_cuda_array_interface(monkeypatch: pytest.MonkeyPatch) -> None:
         ((A,), {}, "missing arguments `y` and `n`."),
         ((A, A, 5, 1.0, 64, 9), {}, "takes 5 arguments by position (x, y, n, s, BLOCK), but 6 were given."),
         ((A, A, 5), {"BLOC": 4}, "has no parameter `BLOC`. Did you mean `BLOCK`? Its parameters are x, y, n, s, BLOCK; "
-         "launch options are num_warps, num_stages and maxnreg."),
+         "launch options are num_warps, num_stages, maxnreg and ctas_per_cga."),
         ((Array(device=-1), A, 5), {}, "argument `x` is a CPU tensor of torch.float16, but kernels run on the GPU; "
          "pass `x.cuda()`."),
         ((A, Array(device=1), 5), {}, "arguments are on different devices, `x` on cuda:0 and `y` on cuda:1; move them "
@@ -285,11 +398,16 @@ def test_cuda_array_interface(monkeypatch: pytest.MonkeyPatch) -> None:
          "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32."),
         ((A, A, 2**64), {}, "argument `n` is 18446744073709551616, which does not fit into 64 bits."),
         ((A, A, -(2**63) - 1), {}, "argument `n` is -9223372036854775809, which does not fit into 64 bits."),
-        ((A, A, "5"), {}, "argument `n` is '5' (str); a kernel takes arrays on the GPU, an int, a float, a bool, None. "
-         "Annotate the parameter `n: tl.constexpr` to pass other values at compile time."),
+        ((A, A, "5"), {}, "argument `n` is '5' (str); a kernel takes arrays on the GPU, a tlxc.TensorDescriptor, an "
+         "int, a float, a bool, None. Annotate the parameter `n: tl.constexpr` to pass other values at compile time."),
         ((A, A, 5), {"BLOCK": [1]}, "the compile-time parameter `BLOCK` was given [1] (list), which cannot be hashed; "
          "give a number, a string, a dtype, a function, None or a tuple of these."),
         ((A, A, 5), {"num_warps": 3}, "num_warps is 3; it may be 1, 2, 4, 8, 16 or 32."),
+        *(
+            ((A, A, 5), {"ctas_per_cga": value}, f"ctas_per_cga is {value!r}; it may be a tuple of one to three "
+             "positive integers, the CTAs of a cluster along x, y and z, 16 in all at most, or None for no clusters.")
+            for value in (2, [2, 1, 1], (), (2, 1, 1, 1), (0, 1, 1), (2, True), (2.0,), (4, 4, 2), "2")
+        ),
         ((A, A, 5), {"num_warps": True}, "num_warps is True; it may be 1, 2, 4, 8, 16 or 32."),
         *(
             ((A, A, 5), {"maxnreg": value}, f"maxnreg is {value!r}; it may be an integer from 24 to 255, the registers "

@@ -227,3 +227,16 @@ def helper(x: object) -> object:
 
 def test_functions_are_named_by_their_source() -> None:
     assert c.stable_text(helper) == c.stable_text(helper) != c.stable_text(signature)
+
+
+def test_an_edited_compiler_has_another_stamp(tmp_path: Path) -> None:
+    folder = tmp_path / "passes"
+    folder.mkdir()
+    (folder / "sync.py").write_text("a = 1")
+    stamps = [c.stamp.__wrapped__(tmp_path)]
+    os.utime(folder / "sync.py", ns=(1, 1))
+    stamps.append(c.stamp.__wrapped__(tmp_path))
+    (folder / "more.py").write_text("")
+    stamps.append(c.stamp.__wrapped__(tmp_path))
+    assert len(set(stamps)) == 3
+    assert c.stamp(c.PACKAGE) == c.stamp.__wrapped__(c.PACKAGE)

@@ -109,6 +109,47 @@ def test_compile_for_several_targets_and_kinds(run: Run, tmp_path: Path) -> None
     assert json.loads((tmp_path / "out" / "scale.sm_100.json").read_text())["files"]["llvm"] == "scale.sm_100.ll"
 
 
+DESCRIPTORS = """
+import tlxc
+from tlxc import tl, tlx
+
+
+@tlxc.kernel(ctas_per_cga=(2, 1, 1))
+def copy(x: tlx.tensor_descriptor_type(tl.float16, (32, 128)), y: tlx.tensor_descriptor_type(tl.float16, (32, 128))):
+    buf = tlx.local_alloc((32, 128), tl.float16, 1)
+    bar = tlx.alloc_barriers(1)
+    tlx.barrier_expect_bytes(bar[0], 8192)
+    tlx.async_descriptor_load(x, buf[0], [0, 0], bar[0])
+    tlx.barrier_wait(bar[0], 0)
+    tlx.async_descriptor_store(y, buf[0], [0, 0])
+    tlx.async_descriptor_store_wait(0)
+"""
+
+
+def test_descriptors_and_clusters(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tma.py").write_text(DESCRIPTORS)
+    command = ("compile", "tma.py", "-t", "sm_90", "--emit", "ptx", "--emit", "json")
+    for options, cluster in (((), [2, 1, 1]), (("--ctas-per-cga", "1,4"), [1, 4, 1])):
+        result = run(*command, *options)
+        assert result.exit_code == 0, result.stderr
+        facts = json.loads((tmp_path / "copy.sm_90.json").read_text())
+        assert facts["cluster"] == cluster
+        assert facts["params"] == [
+            {"name": name, "type": "desc<32x128xf16>", "size": 128, "requires": {"align": 64}, "box": [32, 64],
+             "swizzle": 128}
+            for name in "xy"
+        ]  # fmt: skip
+        ptx = (tmp_path / "copy.sm_90.ptx").read_text()
+        assert f".reqnctapercluster {', '.join(map(str, cluster))}\n" in ptx
+        assert ptx.count(".param .align 64 .b8 copy_param_") == 2
+    assert (
+        "'x' is not one to three numbers with commas between, as 2,1,1." in run(*command, "--ctas-per-cga", "x").stderr
+    )
+    assert "ctas_per_cga is (4, 8); it may be a tuple of one to three" in run(*command, "--ctas-per-cga", "4,8").stderr
+    refused = run("compile", "kernels.py", "-t", "gfx950", "-D", "BLOCK=256", "--ctas-per-cga", "2")
+    assert "ctas_per_cga is an option of NVIDIA targets" in failure(refused)
+
+
 def test_maxnreg(run: Run, tmp_path: Path) -> None:
     kernel = ("kernels.py", "-t", "sm_90", "-D", "BLOCK=1024")
     result = run("compile", *kernel, "--maxnreg", "24", "-o", ".")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from assign_kernels import Kernel
+from buffer_kernels import BufferKernel
 
 from tlxc.errors import CompileError
 from tlxc.ir.core import Op
 from tlxc.ir.layout import Layout
-from tlxc.ir.types import bfloat16, float16
+from tlxc.ir.types import bfloat16, float16, float32
 from tlxc.passes.dots import select_dots, warp_grid
 from tlxc.targets import get_target
 from tlxc.targets.fragments import mma16816
@@ -92,3 +93,54 @@ def test_amd_is_refused_by_name(target: str) -> None:
         select(64, 64, 64, 4, target)
     assert caught.value.summary == f"dot is not supported on {target}"
     assert caught.value.allowed.endswith("sm_90, sm_100, sm_103, sm_120")
+
+
+# ------------------------------------------------------------------------------------------------ async dots, tasks
+def async_dot(m: int, n: int, k: int, warps: int, target: str = "sm_90", a=float16, b=float16) -> None:
+    kernel = BufferKernel(4)
+
+    def task() -> None:
+        kernel.async_dot(kernel.alloc((m, k), a), kernel.alloc((k, n), b))
+
+    kernel.tasks((1, lambda: None), (warps, task))
+    select_dots(kernel.module, get_target(target))
+
+
+@pytest.mark.parametrize("shape", SHAPES_WGMMA)
+def test_async_dots_that_wgmma_computes(shape: tuple[int, int, int, int]) -> None:
+    async_dot(*shape)
+
+
+def test_tf32_steps_are_half_as_deep() -> None:
+    async_dot(64, 64, 8, 4, a=float32, b=float32)
+
+
+@pytest.mark.parametrize(
+    ("args", "summary", "words"),
+    (
+        ((64, 64, 64, 2), "wgmma does not compute", "a task of 4 warps"),
+        ((64, 64, 64, 8), "wgmma does not compute", "128 rows or a multiple"),
+        ((64, 20, 64, 4), "wgmma does not compute", "pad N and K"),
+        ((64, 264, 64, 4), "wgmma does not compute", "pad N and K"),
+        ((64, 64, 24, 4), "wgmma does not compute", "pad N and K"),
+        ((64, 64, 64, 4, "sm_90", float16, bfloat16), "wgmma does not compute", "cast both operands"),
+        ((64, 64, 64, 4, "sm_120"), "async_dot is not supported on sm_120", "use tl.dot"),
+        ((64, 64, 64, 4, "gfx942"), "async_dot is not supported on gfx942", "use tl.dot"),
+    ),
+)  # fmt: skip
+def test_async_dots_that_wgmma_does_not_compute(args: tuple, summary: str, words: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        async_dot(*args)
+    assert caught.value.summary.startswith(summary) and words in caught.value.fix and caught.value.loc is not None
+
+
+def test_a_dot_takes_the_warps_of_its_task() -> None:
+    kernel = BufferKernel(4)
+
+    def dot() -> None:
+        kernel.dot(kernel.full((64, 64), 1.0, float16), kernel.full((64, 64), 1.0, float16), kernel.full((64, 64)))
+
+    kernel.tasks((2, dot), (4, dot))
+    select_dots(kernel.module, get_target("sm_90"))
+    first, second = (op for op in kernel.module.walk() if op.kind == "dot")
+    assert first.attrs == {"impl": "mma.sync", "warps_mn": warp_grid(64, 64, 2)} and second.attrs == {"impl": "wgmma"}

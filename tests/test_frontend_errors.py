@@ -1012,7 +1012,6 @@ REFUSED = [
     ("s = {1, 2}", "a set", "use a tuple"),
     ("s = {i for i in range(2)}", "a set", "use a tuple"),
     ("try: pass\n    finally: pass", "`try`", "remove it: a kernel raises no exceptions"),
-    ("with n: pass", "`with`", "remove it: no context manager has a meaning in a kernel"),
     ("match n:\n        case 1: pass", "`match`", "write `if` and `elif`"),
 ]
 

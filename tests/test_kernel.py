@@ -15,10 +15,12 @@ import pytest
 from fake_driver import Array, FakeDriver, bfloat16, install, install_compiler
 
 import tlxc
-from tlxc import tl
+from tlxc import TensorDescriptor, tl, tlx
+from tlxc.ir import types as ir
 from tlxc.runtime import artifact, cuda, launcher
 from tlxc.runtime import kernel as kernel_module
 from tlxc.runtime.bind import ArgumentError
+from tlxc.runtime.descriptor import DescriptorError
 from tlxc.runtime.grid import GridError, extents
 from tlxc.runtime.kernel import CaptureError
 
@@ -217,7 +219,7 @@ def test_a_grid_may_be_a_function_of_all_arguments(fake: FakeDriver, compile_cal
     kernel[grid](A, 200, s=1.5)
     assert fake.launches[0].grid == (4, 1, 1)
     assert seen == {"x": A, "n": 200, "s": 1.5, "BLOCK": 64, "num_warps": 4, "num_stages": None,
-                    "maxnreg": None}  # fmt: skip
+                    "maxnreg": None, "ctas_per_cga": None}  # fmt: skip
 
 
 def test_an_empty_grid_launches_and_compiles_nothing(fake: FakeDriver, compile_calls: list[Any]) -> None:
@@ -337,6 +339,117 @@ def test_maxnreg_of_a_kernel_and_of_its_uses(fake: FakeDriver, compile_calls: li
 
 
 # -- the native launcher
+
+
+# -- clusters
+
+
+def test_clusters_of_a_kernel_and_of_its_uses(fake: FakeDriver, compile_calls: list[Any]) -> None:
+    kernel, fake.parameters = make(ctas_per_cga=(2, 1, 1)), 3
+    compiled = kernel[4, 3](A, 5, 1.5)
+    assert compiled.cluster == (2, 1, 1)
+    for cluster in ((2,), (2, 1), (4,), None):
+        kernel[4, 3](A, 5, 1.5, ctas_per_cga=cluster)
+    assert [c.cluster for c in compile_calls] == [(2, 1, 1), (4, 1, 1), (1, 1, 1)]
+    assert [v.reason for v in kernel.variants[1:]] == ["ctas_per_cga: (2, 1, 1) -> (4, 1, 1)",
+                                                       "ctas_per_cga: (2, 1, 1) -> (1, 1, 1)"]  # fmt: skip
+    assert [v.cluster for v in kernel.variants] == [(2, 1, 1), (4, 1, 1), (1, 1, 1)]
+    assert len(fake.launches) == 5
+
+
+def test_a_grid_is_made_of_whole_clusters(fake: FakeDriver, compile_calls: list[Any]) -> None:
+    kernel, fake.parameters = make(ctas_per_cga=(2, 2)), 3
+    text = (
+        "The grid is (4, 3, 1), but along y it must be a multiple of the 2 CTAs of a cluster (ctas_per_cga=(2, 2, 1))."
+    )
+    for already in (False, True):  # before and after the first launch
+        with pytest.raises(GridError) as error:
+            kernel[4, 3](A, 5, 1.5)
+        assert str(error.value) == text and bool(fake.launches) == already
+        kernel[4, 2](A, 5, 1.5)
+    assert kernel[0, 3](A, 5, 1.5) is None
+    assert len(compile_calls) == 1
+
+
+def test_the_signature_of_a_cluster() -> None:
+    def nothing(n: tl.int32):  # type: ignore[no-untyped-def, valid-type]
+        pass
+
+    kernel = make(nothing, ctas_per_cga=(2,))
+    found = [kernel.signature(**given).cluster for given in ({}, {"ctas_per_cga": (1, 4)}, {"ctas_per_cga": None})]
+    assert found == [(2, 1, 1), (1, 4, 1), (1, 1, 1)]
+
+
+# -- descriptors
+
+
+def test_descriptors_are_encoded_at_launch(fake: FakeDriver, compile_calls: list[Any]) -> None:
+    kernel, fake.parameters = make(), 3
+    x = TensorDescriptor(Array(address=0xABC0), [100, 256], [512, 1], [8, 64])
+    kernel[1](x, 5, 1.5)
+    (encoded,) = fake.maps
+    assert encoded == {
+        "type": 6, "rank": 2, "address": 0xABC0, "shape": [256, 100], "strides": [1024, 0], "box": [64, 8],
+        "steps": [1, 1], "interleave": 0, "swizzle": 3, "l2": 3, "fill": 0,
+    }  # fmt: skip
+    # The fake's map starts with the address that it was encoded of; it is passed by value.
+    assert fake.launches[0].words == [0xABC0, 5, 0x3FC00000]
+    kernel[1](x, 7, 1.5)
+    assert len(fake.maps) == 1 and len(fake.launches) == 2  # nothing changed, so nothing is encoded again
+    x.base = Array(address=0xDEF0)
+    x.padding = "nan"
+    kernel[1](x, 7, 1.5)
+    assert (fake.launches[2].words[0], fake.maps[1]["fill"]) == (0xDEF0, 1)
+    assert len(compile_calls) == 1
+
+
+def test_the_block_shape_may_change_between_launches(fake: FakeDriver, compile_calls: list[Any]) -> None:
+    kernel, fake.parameters = make(), 3
+    x = TensorDescriptor.from_tensor(Array(shape=(64, 64)), [8, 64])
+    for block in ([8, 64], [16, 64], (8, 64), [8, 64]):
+        x.block_shape = block
+        kernel[1](x, 5, 1.5)
+    x.block_shape[0] = 16
+    kernel[1](x, 5, 1.5)
+    assert [v.reason for v in kernel.variants] == ["first use", "x: desc<8x64xf16> -> desc<16x64xf16>"]
+    assert [m["box"] for m in fake.maps] == [[64, 8], [64, 16]] and len(fake.launches) == 5
+    x.strides = [60, 1]
+    with pytest.raises(DescriptorError, match="a stride of 60 elements of tl.float16, 120 bytes; TMA takes"):
+        kernel[1](x, 5, 1.5)
+
+
+def test_descriptors_beside_constants(fake: FakeDriver, compile_calls: list[Any]) -> None:
+    def copy(n, x, s, y, BLOCK: tl.constexpr = 64):  # type: ignore[no-untyped-def]
+        pass
+
+    kernel, fake.parameters = make(copy), 3
+    x, y = (TensorDescriptor.from_tensor(Array(address=a, shape=(8, 64)), [8, 64]) for a in (0x100, 0x200))
+    kernel[1](1, x, 2.0, y)
+    assert fake.launches[0].words == [0x100, 0x40000000, 0x200]
+
+
+def test_warmup_with_descriptors(compile_calls: list[Any]) -> None:
+    torch = pytest.importorskip("torch")
+    kernel = make()
+    for base in (tl.float16, torch.float16, torch.empty(64, 64, dtype=torch.float16),
+                 torch.empty(64, 64, dtype=torch.float16, device="meta")):  # fmt: skip
+        kernel.warmup(TensorDescriptor(base, [64, 64], [64, 1], [8, 64]), 5, 1.5, target="sm_90")
+    kernel.warmup(tlx.tensor_descriptor_type(tl.float16, (8, 64)), 5, 1.5, target="sm_90")
+    assert len(compile_calls) == 1
+    assert dict(compile_calls[0].arguments)["x"].type == ir.Descriptor((8, 64), ir.float16)
+
+
+def test_a_refused_tensor_map_is_explained(fake: FakeDriver, compile_calls: list[Any]) -> None:
+    kernel, fake.parameters, fake.status = make(), 3, 719
+    with pytest.raises(cuda.LaunchError) as error:
+        kernel[1](TensorDescriptor.from_tensor(Array(shape=(8, 64)), [8, 64]), 5, 1.5)
+    assert str(error.value).startswith(
+        "Encoding a tensor map of shape (8, 64), strides (64, 1), tl.float16 in boxes of (8, 64) with a swizzle of 128 "
+        "bytes failed with CUDA_ERROR_LAUNCH_FAILED: "
+    )
+
+
+# -- the last step
 
 
 def test_the_launcher_reports_python_errors(fake: FakeDriver) -> None:

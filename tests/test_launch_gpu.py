@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tlxc
-from tlxc import tl
+from tlxc import tl, tlx
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,6 +98,114 @@ def test_integers_floats_bools_none(torch: Any) -> None:
         kernel[1](out, a, b, c, flag, None, f)
         expected = [float(a) if flag else -99.0, float(f), 1.0, float(b + c)]
         torch.testing.assert_close(out.cpu(), torch.tensor(expected))
+
+
+# -- descriptors
+
+
+def copier(**options: Any) -> Any:
+    """A fresh kernel that copies a 2-D array block by block through shared memory."""
+
+    def copy(x, y, N):  # type: ignore[no-untyped-def]
+        buf = tlx.local_alloc(x.block_shape, tlx.dtype_of(x), 1)
+        bar = tlx.alloc_barriers(1)
+        row = tl.program_id(0) * x.block_shape[0]
+        for i in range(tl.cdiv(N, x.block_shape[1])):
+            tlx.barrier_expect_bytes(bar[0], x.block_shape[0] * x.block_shape[1] * tlx.size_of(tlx.dtype_of(x)))
+            tlx.async_descriptor_load(x, buf[0], [row, i * x.block_shape[1]], bar[0])
+            tlx.barrier_wait(bar[0], i & 1)
+            tlx.async_descriptor_store(y, buf[0], [row, i * x.block_shape[1]])
+            tlx.async_descriptor_store_wait(0)
+
+    return tlxc.kernel(**options)(copy)
+
+
+def copy_blocks(kernel: Any, x: Any, y: Any, block: Any, **options: Any) -> None:
+    source, target = (tlxc.TensorDescriptor.from_tensor(t, list(block)) for t in (x, y))
+    kernel[(tlxc.cdiv(x.shape[0], block[0]),)](source, target, x.shape[1], **options)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8", "int16", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("block", [(16, 16), (8, 32), (16, 64), (32, 128), (8, 512), (64, 96)])
+def test_descriptors(torch: Any, dtype: str, block: tuple[int, int]) -> None:
+    kernel, kind = copier(), getattr(torch, dtype)
+    for shape in ((64, 512), (33, 80), (1, 16)):
+        x = torch.randint(0, 100, shape, device="cuda").to(kind)
+        y = torch.zeros_like(x)
+        copy_blocks(kernel, x, y, block)
+        assert torch.equal(x, y)
+    assert len(kernel.variants) == 1
+
+
+def test_descriptors_of_views_and_changed_fields(torch: Any) -> None:
+    kernel = copier()
+    x, y = torch.randn(2, 96, 256, device="cuda").half()
+    source = tlxc.TensorDescriptor.from_tensor(x[8:, 64:192], [16, 64])
+    target = tlxc.TensorDescriptor.from_tensor(y[8:, 64:192], [16, 64])
+    expected = y.clone()
+    expected[8:, 64:192] = x[8:, 64:192]
+    kernel[(6,)](source, target, 128)
+    assert torch.equal(y, expected)
+    for block in ([32, 32], [16, 128]):  # as the hooks of a tuner do
+        source.block_shape = target.block_shape = block
+        target.base = torch.zeros_like(y)[8:, 64:192]
+        kernel[(tlxc.cdiv(88, block[0]),)](source, target, 128)
+        assert torch.equal(target.base, x[8:, 64:192])
+    assert len(kernel.variants) == 3
+
+
+def test_descriptors_pad_with_nan(torch: Any) -> None:
+    def edge(x, out):  # type: ignore[no-untyped-def]
+        buf = tlx.local_alloc((16, 16), tl.float32, 1)
+        bar = tlx.alloc_barriers(1)
+        tlx.barrier_expect_bytes(bar[0], 1024)
+        tlx.async_descriptor_load(x, buf[0], [-8, 8], bar[0])
+        tlx.barrier_wait(bar[0], 0)
+        at = tl.arange(0, 16)
+        tl.store(out + at[:, None] * 16 + at[None, :], tlx.local_load(buf[0]))
+
+    kernel = tlxc.kernel(edge)
+    x = torch.randn(16, 16, device="cuda")
+    for padding, fill in (("zero", 0.0), ("nan", float("nan"))):
+        expected = torch.full((16, 16), fill, device="cuda")
+        expected[8:, :8] = x[:8, 8:]
+        out = torch.empty_like(expected)
+        kernel[1](tlxc.TensorDescriptor.from_tensor(x, [16, 16], padding), out)
+        torch.testing.assert_close(out, expected, equal_nan=True, rtol=0, atol=0)
+    assert len(kernel.variants) == 1
+
+
+def test_a_graph_keeps_the_descriptor_of_its_capture(torch: Any) -> None:
+    kernel = copier()
+    x, y, z = torch.randn(3, 64, 64, device="cuda").half()
+    source = tlxc.TensorDescriptor.from_tensor(x, [16, 64])
+    target = tlxc.TensorDescriptor.from_tensor(y, [16, 64])
+    kernel.warmup(source, target, 64)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel[(4,)](source, target, 64)
+    target.base = z
+    before = z.clone()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(x, y) and torch.equal(z, before)
+
+
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (4, 2, 1), (16, 1, 1)])
+def test_clusters(torch: Any, cluster: tuple[int, int, int]) -> None:
+    def ranks(out):  # type: ignore[no-untyped-def]
+        at = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        tl.store(out + at, tlx.cluster_cta_rank())
+        tl.store(out + tl.num_programs(0) * tl.num_programs(1) + at, tlx.cluster_size_1d())
+
+    x, y, _ = cluster
+    grid = (2 * x, 3 * y)
+    out = torch.full((2, grid[1], grid[0]), -1, device="cuda", dtype=torch.int32)
+    compiled = tlxc.kernel(ctas_per_cga=cluster)(ranks)[grid](out)
+    assert compiled.cluster == cluster
+    i, j = torch.meshgrid(torch.arange(grid[1]), torch.arange(grid[0]), indexing="ij")
+    assert torch.equal(out[0].cpu(), (i % y * x + j % x).int())
+    assert (out[1] == x * y).all()
 
 
 def test_a_side_stream(torch: Any) -> None:

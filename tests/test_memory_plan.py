@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -292,3 +293,77 @@ def test_planned_programs_synchronise(seed: int) -> None:
     plan_memory(k.module, SM90)
     insert_barriers(k.module, SM90)
     verify_hazards(k.module)
+
+
+# ------------------------------------------------------------------------------------- tasks, barriers, async
+TASKS = """#0 = memory {mem}
+#1 = memory {plain}
+#2 = {tile}
+module @k(%d: desc<64x64xf16, #0>, %n: i32) warps 4 {{
+  %bar = alloc_barriers {{arrive_count = 1}} : barrier<3>
+  %h = constant {{value = 0x0.0p+0}} : f16
+  %z = constant {{value = 0}} : i32
+  %a = local_alloc : buffer<3 * 64x64xf16, smem, #1>
+  %b = local_alloc : buffer<64x64xf16, smem, #1>
+  %c = local_alloc : buffer<64x64xf16, smem, #1>
+  async_tasks {{num_warps = (4, 4), start_warp = (0, 4), num_regs = (0, 0), replica = (0, 0)}} {{
+    %x = splat %h : tensor<64x64xf16, #2>
+    %v = local_view %a, %z : buffer<64x64xf16, smem, #1>
+    local_store %v, %x
+    local_store %b, %x
+  }} {{
+    %y = splat %h : tensor<64x64xf16, #2>
+    local_store %c, %y
+{more}
+  }}
+}}
+"""
+
+
+def planned(more: str) -> dict[str, tuple[int, int]]:
+    """(first, end) of every allocation by its name, placed as tightly as live ranges allow."""
+    shape = (64, 64)
+    text = TASKS.format(
+        mem=swizzled(shape, 2, 128), plain=row_major(shape), tile=blocked(shape, None, 1, 32, WARPS), more=more
+    )
+    module = parse_module(text)
+    verify(module)
+    plan_memory(module, dataclasses.replace(SM90, shared_per_sm=0))
+    rows = [op for op in module.walk() if op.kind in ("local_alloc", "alloc_barriers")]
+    sizes = {op.result.name: op.result.type.nbytes for op in rows}  # type: ignore[union-attr]
+    return {op.result.name: (op.attrs["offset"], op.attrs["offset"] + sizes[op.result.name]) for op in rows}
+
+
+def apart(places: dict[str, tuple[int, int]], a: str, b: str) -> bool:
+    return places[a][1] <= places[b][0] or places[b][1] <= places[a][0]
+
+
+def test_what_two_tasks_touch_is_apart() -> None:
+    places = planned("")
+    assert apart(places, "a", "c") and apart(places, "b", "c")
+    assert not apart(places, "a", "b")  # one task, one after the other
+    assert all(apart(places, "bar", name) for name in "abc")
+    assert places["bar"][0] % 8 == 0 and places["bar"][1] - places["bar"][0] == 24
+
+
+def test_what_both_tasks_touch_lives_through_the_region() -> None:
+    places = planned("    local_store %b, %y\n")
+    assert apart(places, "a", "b")
+
+
+def test_asynchronous_accesses_keep_a_buffer_for_the_whole_kernel() -> None:
+    kept = "    %s = local_alloc : buffer<64x64xf16, smem, #0>\n    tma_store %d, %s, %z, %z\n"
+    places = planned(kept + "    %s2 = local_alloc : buffer<64x64xf16, smem, #0>\n    local_store %s2, %y")
+    assert all(apart(places, "s", name) for name in ("a", "b", "c", "s2"))
+    assert places["s"][0] % 1024 == 0
+
+
+def test_overflow_names_arrays() -> None:
+    k = SharedKernel()
+    a = k.op("local_alloc", (), [Buffer((64, 64), float16, "smem", row_major((64, 64)), 40)]).result
+    a.name = "a"
+    view = k.op("local_view", [a, k.zero], [Buffer((64, 64), float16, "smem", row_major((64, 64)))]).result
+    k.store(view)
+    with pytest.raises(CompileError, match="do not fit") as error:
+        plan_memory(k.module, SM90)
+    assert "a 40 x (64, 64) 327680 bytes" in str(error.value)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tlxc.ir.ops  # noqa: F401  (fills the table)
-from tlxc.codegen.generate import REFUSED, VENDOR_OPS, check_supported, implemented
+from tlxc.codegen.generate import NEEDS, REFUSED, VENDOR_OPS, check_supported, implemented
 from tlxc.codegen.simt.lowering import LOWER
 from tlxc.errors import CompileError
 from tlxc.ir.core import Module
@@ -20,11 +20,12 @@ from tlxc.ir.verifier import verify
 from tlxc.passes import axis, simplify
 from tlxc.passes.layouts.relabel import RELABEL
 from tlxc.targets import all_targets
+from tlxc.targets.target import FEATURES
 
 VENDORS = sorted({target.vendor for target in all_targets()})
 TARGETS = [pytest.param(target, id=target.name) for target in all_targets()]
 ELEMENTS = {"bool": "i1", "int": "i32", "uint": "u32", "float": "f32", "pointer": "ptr<f32>"}
-PARAMS = ", ".join(f"%{kind}: {element}" for kind, element in ELEMENTS.items())
+PARAMS = ", ".join(f"%{kind}: {element}" for kind, element in {**ELEMENTS, "desc": "desc<64x32xf32>"}.items())
 TILES = "\n".join(f"%t{kind} = splat %{kind} : tensor<64x32x{element}>" for kind, element in ELEMENTS.items())
 
 
@@ -44,6 +45,13 @@ def on_tiles(text: str, kinds: str = "bool int uint float pointer") -> list[str]
 
 
 _BUFFER = "%b = local_alloc : buffer<64x32xf32, smem>\n"
+_ROW = "%row = local_alloc : buffer<1024xf32, smem>\n"
+_BAR = "%bars = alloc_barriers {arrive_count = 1} : barrier<2>\n%bar = barrier_view %bars, %int : barrier\n"
+_COPY = f"{_BUFFER}%copy = async_load %tpointer, %b, _, _ : token\n"
+_DOT = (
+    "%x = local_alloc : buffer<64x16xf16, smem>\n%y = local_alloc : buffer<16x8xf16, smem>\n"
+    "%dot = async_dot %x, %y, _ : tensor<64x8xf32>\n"
+)
 # Kind -> texts of ops on the parameters and tiles above.
 SAMPLES: dict[str, list[str]] = {
     **{kind: elementwise(kind) for kind in OPS if OPS[kind].family == "math" and OPS[kind].has("elementwise")},
@@ -87,8 +95,59 @@ SAMPLES: dict[str, list[str]] = {
     "local_alloc": [_BUFFER],
     "local_store": [f"{_BUFFER}local_store %b, %tfloat"],
     "local_load": [f"{_BUFFER}%r = local_load %b : tensor<64x32xf32>"],
-    "barrier": ["barrier"],
+    "buffer_overlap": ["%p = local_alloc {alias = (0, 0)} : buffer<64x32xf32, smem>\n"
+                       "%q = local_alloc {alias = (0, 0)} : buffer<64x64xf16, smem>\n"
+                       "buffer_overlap %p, %q {alias = 0, tree = (\"shared\", 1, (0, 1))}"],
+    "local_view": ["%bs = local_alloc : buffer<4 * 64x32xf32, smem>\n"
+                   "%r = local_view %bs, %int : buffer<64x32xf32, smem>"],
+    "local_trans": [f"{_BUFFER}%r = local_trans %b {{order = (1, 0)}} : buffer<32x64xf32, smem>"],
+    "local_slice": [f"{_BUFFER}%r = local_slice %b {{offsets = (0, 16)}} : buffer<64x16xf32, smem>"],
+    "local_reinterpret": [f"{_BUFFER}%r = local_reinterpret %b : buffer<64x64xf16, smem>"],
+    "local_gather": [f"{_BUFFER}%r = local_gather %b, %tint {{axis = 0}} : tensor<64x32xf32>"],
+    "local_scatter": [f"{_BUFFER}local_scatter %b, %tfloat, %tint {{axis = 1}}"],
+    "barrier": ["barrier", "barrier {cta = true}"],
     "fence_async_shared": ["fence_async_shared"],
+    "fence": ["fence {scope = \"gpu\"}", "fence {scope = \"sys\"}"],
+    "alloc_barriers": ["%r = alloc_barriers {arrive_count = 2} : barrier<4>",
+                       "%r = alloc_barriers {arrive_count = 64} : barrier<1, warp>"],
+    "barrier_view": [_BAR],
+    "barrier_wait": [f"{_BAR}barrier_wait %bar, %int, _", f"{_BAR}barrier_wait %bar, %int, %bool"],
+    "barrier_arrive": [f"{_BAR}barrier_arrive %bar, _, _ {{count = 1, synced = true}}",
+                       f"{_BAR}barrier_arrive %bar, %bool, %int {{count = 2}}"],
+    "barrier_expect": [f"{_BAR}barrier_expect %bar, _ {{bytes = 8192}}"],
+    "named_barrier_wait": ["named_barrier_wait %int {threads = 128}"],
+    "named_barrier_arrive": ["named_barrier_arrive %int {threads = 128}"],
+    "tma_load": [
+        f"{_BUFFER}{_BAR}tma_load %desc, %b, %bar, _, _, %int, %int",
+        f"{_BUFFER}{_BAR}tma_load %desc, %b, %bar, %bool, %int, %int, %int {{eviction = \"evict_first\"}}",
+    ],
+    "tma_store": [f"{_BUFFER}tma_store %desc, %b, %int, %int",
+                  f"{_BUFFER}tma_store %desc, %b, %int, %int {{reduce = \"add\", eviction = \"evict_last\"}}"],
+    "tma_store_wait": ["tma_store_wait {pendings = 1, read = true}"],
+    "tma_prefetch": ["tma_prefetch %desc, _, %int, %int"],
+    "prefetch_descriptor": ["prefetch_descriptor %desc"],
+    "async_load": [_COPY, f"{_BUFFER}%r = async_load %tpointer, %b, %tbool, %tfloat {{cache = \".cg\"}} : token"],
+    "async_load_commit": ["%r = async_load_commit : token", f"{_COPY}%r = async_load_commit %copy : token"],
+    "async_load_wait": [f"{_COPY}%r = async_load_wait %copy {{pendings = 0}} : token"],
+    "bulk_load": [f"{_ROW}{_BAR}bulk_load %pointer, %row, %bar, %int, %bool"],
+    "bulk_store": [f"{_ROW}bulk_store %pointer, %row, _"],
+    "async_dot": [_DOT, f"{_DOT}%r = async_dot %x, %y, %dot : tensor<64x8xf32>"],
+    "async_dot_wait": [f"{_DOT}%r = async_dot_wait %dot {{pendings = 0}} : tensor<64x8xf32>"],
+    "cluster_rank": ["%r = cluster_rank : i32"],
+    "cluster_size": ["%r = cluster_size : i32"],
+    "cluster_barrier": ["cluster_barrier", "cluster_barrier {relaxed = true}"],
+    "fence_mbarrier_init": ["fence_mbarrier_init"],
+    "remote_store": [f"{_BUFFER}remote_store %b, %tfloat, %int"],
+    "async_remote_store": [f"{_BUFFER}{_BAR}async_remote_store %b, %tfloat, %int, %bar"],
+    "async_remote_copy": [f"{_BUFFER}{_BAR}async_remote_copy %b, %b, %int, %bar"],
+    "async_tasks": [
+        "async_tasks {num_warps = (4, 2), start_warp = (0, 4), num_regs = (0, 24), replica = (0, 0)} {\nbarrier\n} {\n}"
+    ],
+    "thread_id": [f"%r = thread_id {{axis = {axis}}} : i32@thread" for axis in range(3)],
+    "clock64": ["%r = clock64 : i64@thread"],
+    "vote": ["%t = thread_id {axis = 0} : i32@thread\n%p = cmp %t, %int {pred = \"lt\"} : i1@thread\n"
+             "%r = vote %p {mask = 4294967295} : i32@warp", "%r = vote %tbool {mask = 15} : tensor<64x32xi32>"],
+    "prefetch": ["prefetch %tpointer, %tbool {level = \"L1\"}", "prefetch %tpointer, _ {level = \"L2\"}"],
     "program_id": [f"%r = program_id {{axis = {axis}}} : i32" for axis in range(3)],
     "num_programs": [f"%r = num_programs {{axis = {axis}}} : i32" for axis in range(3)],
     "dot": [
@@ -163,13 +222,25 @@ def test_no_layer_dispatches_on_a_kind_that_does_not_exist() -> None:
 @pytest.mark.parametrize("kind", sorted(OPS))
 def test_a_kind_compiles_or_is_refused_in_a_sentence(kind: str, target: Any) -> None:
     module = module_of(SAMPLES[kind][0])
-    refusal = REFUSED[target.vendor].get(kind)
-    if refusal is None:
+    refusals = [refusal_of(op.kind, target) for op in module.walk()]
+    if not any(refusals):
         check_supported(module, target)
         return
     with pytest.raises(CompileError) as error:
         check_supported(module, target)
-    assert refusal in str(error.value) and target.name in str(error.value)
+    assert next(filter(None, refusals)) in str(error.value) and target.name in str(error.value)
+
+
+def refusal_of(kind: str, target: Any) -> str:
+    """The sentence in which a target refuses a kind of op; "" where it takes it."""
+    if kind in REFUSED[target.vendor]:
+        return REFUSED[target.vendor][kind]
+    lacking = target.vendor == "nvidia" and kind in NEEDS and NEEDS[kind] not in target.features
+    return f"{kind} needs {NEEDS[kind]}" if lacking else ""
+
+
+def test_features_that_ops_need_exist() -> None:
+    assert NEEDS.keys() <= OPS.keys() and set(NEEDS.values()) <= FEATURES.keys()
 
 
 def test_layout_assignment_knows_every_op_that_moves_no_data() -> None:

@@ -360,3 +360,77 @@ def test_wide_loop_counters_keep_their_type() -> None:
     simplify(module, SM90)
     verify(module)
     assert any(v.type == Scalar(int64) for op in module.walk() for v in op.results)
+
+
+# ------------------------------------------------------------------------------------------------ tasks and effects
+TASKS = "{num_warps = (4, 4), start_warp = (0, 4), num_regs = (0, 0), replica = (0, 0)}"
+
+
+def test_tasks_share_nothing_and_keep_what_is_theirs() -> None:
+    task = """
+        %{0} = add %a, %b : i32
+        for %lo, %a, %one {{
+        ^(%i{0}: i32):
+          %{0}m = mul %{0}, %b : i32
+          store %p, %{0}m, _
+          yield
+        }}"""
+    got = scalar_body(f"""
+      %lo = constant {{value = 0}} : i32
+      %one = constant {{value = 1}} : i32
+      %s = add %a, %b : i32
+      store %p, %s, _
+      async_tasks {TASKS} {{{task.format("u")}
+      }} {{{task.format("v")}
+      }}""")
+    assert got.count("%u = add %a, %b : i32") == got.count("%v = add %a, %b : i32") == 1
+    start = got.index(f"async_tasks {TASKS} {{")
+    assert [line for line in got[:start] if " add " in line] == ["%s = add %a, %b : i32"]
+    assert [line.split(" = ")[-1].split(" ")[0] for line in got[start + 1 :]][:3] == ["add", "mul", "for"]
+
+
+def test_views_are_shared_and_leave_loops() -> None:
+    got = scalar_body("""
+      %buf = local_alloc : buffer<2 * 64xi32, smem>
+      %lo = constant {value = 0} : i32
+      %one = constant {value = 1} : i32
+      %v = constant {value = 7} : i32
+      %t = splat %v : tensor<64xi32>
+      for %lo, %a, %one {
+      ^(%i: i32):
+        %one_view = local_view %buf, %one : buffer<64xi32, smem>
+        local_store %one_view, %t
+        %same = local_view %buf, %one : buffer<64xi32, smem>
+        local_store %same, %t
+        yield
+      }""")
+    assert sum("local_view" in line for line in got) == 1
+    loop = next(i for i, line in enumerate(got) if line.startswith("for"))
+    assert (
+        any("local_view" in line for line in got[:loop])
+        and got[loop + 2 : loop + 4] == ["local_store %one_view, %t"] * 2
+    )
+
+
+def test_what_counts_or_acts_stays_and_unused_buffers_go() -> None:
+    got = scalar_body("""
+      %unused = local_alloc : buffer<64x64xf16, smem>
+      %bars = alloc_barriers {arrive_count = 1} : barrier<2>
+      %a.1 = local_alloc : buffer<64x64xf16, smem>
+      %d = async_dot %a.1, %a.1, _ : tensor<64x64xf32>
+      %w = async_dot_wait %d {pendings = 0} : tensor<64x64xf32>
+      %dead = local_load %a.1 : tensor<64x64xf16>
+      %t = clock64 : i64@thread
+      fence {scope = "gpu"}""")
+    kinds = [line.partition(" = ")[2].split(" ")[0] if line.startswith("%") else line.split(" ")[0] for line in got]
+    assert kinds == ["local_alloc", "async_dot", "async_dot_wait", "fence"]
+
+
+def test_folded_thread_numbers_stay_thread_numbers() -> None:
+    got = scalar_body("""
+      %t = thread_id {axis = 0} : i32@thread
+      %zero = sub %t, %t : i32@thread
+      %s = splat %zero : tensor<32xi32>
+      %pp = splat %p : tensor<32xptr<i32>>
+      store %pp, %s, _""")
+    assert "%0 = constant {value = 0} : i32@thread" in got

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tlxc.runtime.decorators import constexpr_function as constexpr_function
     from tlxc.runtime.decorators import kernel as kernel
     from tlxc.runtime.decorators import next_power_of_2 as next_power_of_2
+    from tlxc.runtime.descriptor import TensorDescriptor as TensorDescriptor
+    from tlxc.runtime.trap import explain_trap as explain_trap
 
 # name -> (module, attribute of it or None for the module itself)
 _NAMES: dict[str, tuple[str, str | None]] = {
@@ -29,6 +31,8 @@ _NAMES: dict[str, tuple[str, str | None]] = {
     "kernel": ("tlxc.runtime.decorators", "kernel"),
     "constexpr_function": ("tlxc.runtime.decorators", "constexpr_function"),
     "next_power_of_2": ("tlxc.runtime.decorators", "next_power_of_2"),
+    "TensorDescriptor": ("tlxc.runtime.descriptor", "TensorDescriptor"),
+    "explain_trap": ("tlxc.runtime.trap", "explain_trap"),
     "CompileError": ("tlxc.errors", "CompileError"),
     "TlxcError": ("tlxc.errors", "TlxcError"),
 }

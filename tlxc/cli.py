@@ -30,7 +30,7 @@ from tlxc.errors import CompileError, Location, TlxcError
 from tlxc.frontend.source import MISSING
 from tlxc.ir.core import Module
 from tlxc.ir.printer import Printer, print_module
-from tlxc.ir.types import DTYPES, Buffer, Pointer, Tensor
+from tlxc.ir.types import DTYPES, Buffer, Descriptor, Pointer, Tensor
 from tlxc.targets import Target, TargetError, all_targets, get_target
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ FILES: dict[str, dict[str, str]] = {
 }
 EMIT = (*dict.fromkeys(name for files in FILES.values() for name in files), "json", "all")
 # Options of a launch that commands take
-LAUNCH_OPTIONS = {"num_warps": "--num-warps", "maxnreg": "--maxnreg"}
+LAUNCH_OPTIONS = {"num_warps": "--num-warps N", "maxnreg": "--maxnreg N", "ctas_per_cga": "--ctas-per-cga X,Y,Z"}
+MAP_BYTES = 128  # of a tensor map
 STAGES = ("frontend", *(name for name, _ in PASSES))
 
 
@@ -157,7 +158,7 @@ def parse_definitions(context: click.Context, parameter: click.Parameter, texts:
         if name in out:
             raise click.BadParameter(f"{name} is given twice.")
         if name in LAUNCH_OPTIONS:
-            raise click.BadParameter(f"{name} is an option of the launch; give {LAUNCH_OPTIONS[name]} N.")
+            raise click.BadParameter(f"{name} is an option of the launch; give {LAUNCH_OPTIONS[name]}.")
         out[name] = parse_value(value)
     return out
 
@@ -170,7 +171,14 @@ def parse_targets(context: click.Context, parameter: click.Parameter, names: Any
         raise click.BadParameter(str(error)) from error
 
 
-def load_kernel(reference: str, define: Mapping[str, Any], **options: int | None) -> tuple[Kernel, Signature]:
+def parse_cluster(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(map(int, text.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not one to three numbers with commas between, as 2,1,1.") from None
+
+
+def load_kernel(reference: str, define: Mapping[str, Any], **options: Any) -> tuple[Kernel, Signature]:
     """The kernel, and its signature for -D and the launch options; options that are None are the kernel's own."""
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
@@ -234,10 +242,14 @@ def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, s
         "target": compiled.target,
         "num_warps": facts["num_warps"],
         "maxnreg": facts["maxnreg"],
+        "cluster": facts["cluster"],
         "threads": facts["threads"],
         "shared": compiled.shared,
         "grid": "CTAs along x, y and z: tl.program_id(0), (1) and (2); a CTA has `threads` threads along x",
-        "params": [_parameter_facts(name, argument) for name, argument in signature.arguments],
+        "params": [
+            _parameter_facts(name, argument, compiled_to)
+            for (name, argument), compiled_to in zip(signature.arguments, facts["params"])
+        ],
         "constants": {name: _plain(value) for name, value in signature.constants},
         "files": dict(files),
         "sha256": hashlib.sha256(compiled.binary).hexdigest(),
@@ -245,8 +257,12 @@ def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, s
     }
 
 
-def _parameter_facts(name: str, argument: Any) -> dict[str, Any]:
-    """`requires` is what the code relies on: the loader checks it before a launch."""
+def _parameter_facts(name: str, argument: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """`requires` is what the code relies on: the loader checks it before a launch.  A descriptor is passed as a tensor
+    map of boxes of `box` elements (slowest dimension first) with a swizzle of so many bytes."""
+    if isinstance(argument.type, Descriptor):
+        tensor_map = {name: facts[name] for name in ("box", "swizzle")}
+        return {"name": name, "type": facts["type"], "size": MAP_BYTES, "requires": {"align": 64}, **tensor_map}
     pointer = isinstance(argument.type, Pointer)
     if pointer:
         requires = {"align": max(argument.align, argument.type.dtype.bytes)}
@@ -305,7 +321,12 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
             help="Registers that a thread may use at most (NVIDIA), so that more CTAs fit on an SM [default: the "
             "kernel's own].",
         )  # fmt: skip
-        return click.argument("reference", metavar="FILE[:KERNEL]")(targets(define(warps(registers(command)))))
+        cluster = click.option(
+            "--ctas-per-cga", callback=parse_cluster, metavar="X,Y,Z",
+            help="CTAs of a cluster along x, y and z (NVIDIA) [default: the kernel's own].",
+        )  # fmt: skip
+        options = targets(define(warps(registers(cluster(command)))))
+        return click.argument("reference", metavar="FILE[:KERNEL]")(options)
 
     return decorate
 
@@ -334,6 +355,7 @@ def compile_command(
     define: dict[str, Any],
     num_warps: int | None,
     maxnreg: int | None,
+    ctas_per_cga: tuple[int, ...] | None,
     emit: Sequence[str],
     folder: Path,
 ) -> None:
@@ -348,7 +370,7 @@ def compile_command(
         if name not in ("json", "all") and not any(name in FILES[target.vendor] for target in targets):
             names = _listed([target.name for target in targets])
             raise click.BadParameter(f"{name} does not exist for {names}.", param_hint="--emit")
-    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg)
+    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga)
     for target in targets:
         compiled = compile_kernel(kernel.__tlxc_source__, signature, target)
         _write(compiled, signature, target, emit, folder)
@@ -390,6 +412,7 @@ def inspect_command(
     define: dict[str, Any],
     num_warps: int | None,
     maxnreg: int | None,
+    ctas_per_cga: tuple[int, ...] | None,
     after: str,
     layouts: bool,
     memory: bool,
@@ -403,7 +426,7 @@ def inspect_command(
     for name in wanted:
         if name not in (*FILES[target.vendor], *(["sass"] if target.vendor == "nvidia" else [])):
             raise click.BadParameter(f"{name} does not exist for {target.name}.", param_hint=f"--{name}")
-    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg)
+    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga)
     if not wanted or layouts or memory:
         module = lowered(kernel, signature, target, after)
         views = [show(module) for given, show in ((layouts, layout_table), (memory, memory_table)) if given]

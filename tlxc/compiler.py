@@ -11,25 +11,31 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tlxc.errors import CompileError, TlxcError
 from tlxc.frontend.signature import Signature
-from tlxc.ir.core import Module
+from tlxc.ir.core import Module, Param
 from tlxc.ir.printer import print_module
+from tlxc.ir.types import Descriptor
 from tlxc.ir.verifier import verify
 from tlxc.passes.addresses import widen_addresses
+from tlxc.passes.alias import place_aliases
 from tlxc.passes.atomics import publish_atomics
+from tlxc.passes.buffers import assign_buffers
 from tlxc.passes.dots import select_dots
 from tlxc.passes.hazards import verify_hazards
 from tlxc.passes.layouts import assign_layouts
 from tlxc.passes.memory_plan import plan_memory
+from tlxc.passes.pending import check_pending
+from tlxc.passes.protocol import insert_protocol
 from tlxc.passes.scalar_memory import tile_scalar_accesses
 from tlxc.passes.shared import stage_shared
 from tlxc.passes.simplify import simplify
 from tlxc.passes.sync import insert_barriers
+from tlxc.passes.tasks import place_tasks
 from tlxc.targets import Target
 
 if TYPE_CHECKING:
@@ -38,11 +44,16 @@ if TYPE_CHECKING:
 Pass = Callable[[Module, Target], None]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
+    ("alias", place_aliases),
     ("simplify", simplify),
     ("addresses", widen_addresses),
     ("tidy", simplify),
     ("scalars", tile_scalar_accesses),
+    ("tasks", place_tasks),
+    ("protocol", insert_protocol),
     ("dots", select_dots),
+    ("buffers", assign_buffers),
+    ("pending", check_pending),
     ("layouts", assign_layouts),
     ("atomics", publish_atomics),
     ("shared", stage_shared),
@@ -53,11 +64,21 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 # (earlier, later): why
 BEFORE: dict[tuple[str, str], str] = {
+    ("alias", "simplify"): "a buffer that nobody uses still has its place in a storage",
+    ("alias", "memory"): "allocations of one storage are placed as one",
     ("simplify", "addresses"): "constants must be folded for address ranges to be known",
     ("addresses", "layouts"): "an address computed per lane is index arithmetic that layouts rematerialise",
     ("scalars", "layouts"): "one thread of a tile of one element performs a scalar store",
     ("layouts", "atomics"): "only layouts tell who holds copies of an atomic's result",
     ("atomics", "memory"): "it makes buffers",
+    ("scalars", "tasks"): "what the default task publishes of a scalar access is the sum that it made",
+    ("tasks", "protocol"): "the protocol is of all warps, around every task",
+    ("tasks", "dots"): "instructions are chosen for the warps of a task",
+    ("tasks", "layouts"): "layouts are over the warps of a task",
+    ("protocol", "memory"): "a barrier has its place from the kernel's start to its end",
+    ("dots", "pending"): "a dot that wgmma computes waits for all groups before it",
+    ("buffers", "layouts"): "accesses to buffers are priced by the layout of the buffer",
+    ("pending", "layouts"): "an accumulator under way is never converted",
     ("dots", "layouts"): "the fragments of a dot are the anchors of layout assignment",
     ("layouts", "shared"): "only layouts tell which conversions and reductions cross warps",
     ("shared", "memory"): "every buffer must exist before offsets are planned",
@@ -169,13 +190,17 @@ def _dump(dumped: frozenset[str], name: str, module: Module) -> None:
         print(f"// ---- after {name}\n{print_module(module)}", file=sys.stderr)
 
 
-def compile_kernel(source: Source, signature: Signature, target: Target) -> Compiled:
-    """Python source to binary for one specialisation and target; opens no driver."""
+def compile_kernel(source: Source, signature: Signature, target: Target, wait_limit: int | None = None) -> Compiled:
+    """Python source to binary for one specialisation and target; opens no driver.
+
+    `wait_limit`: cycles after which a wait on an mbarrier traps, None for never.  With it the kernel takes one more
+    parameter, so only those ask for it who pass that: see `codegen.nvptx.trap`.
+    """
     timings = Timings()
     with timings.stage("frontend"):
         module = build(source, signature, target)
     with errors_at(source):
-        return compile_module(module, target, timings)
+        return compile_module(module, target, timings, wait_limit)
 
 
 @contextmanager
@@ -187,36 +212,68 @@ def errors_at(source: Source) -> Iterator[None]:
         raise error.at(source.location(source.node))  # noqa: B904  (it is the same error)
 
 
-def compile_module(module: Module, target: Target, timings: Timings | None = None) -> Compiled:
-    """Tile IR as the frontend makes it to binary."""
+def compile_module(
+    module: Module, target: Target, timings: Timings | None = None, wait_limit: int | None = None
+) -> Compiled:
+    """Tile IR as the frontend makes it to binary.  `wait_limit` as for `compile_kernel`."""
     from tlxc.codegen.generate import check_supported, generate
+    from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
 
     timings = timings or Timings()
+    _check_launch(module, target)
+    check_supported(module, target)
+    run_passes(module, target, timings)
+    if wait_limit is not None:
+        limit_waits(module, wait_limit)
+    with timings.stage("generate"):
+        llvm = generate(module, target)
+    asm: dict[str, str | bytes] = {"tlxir": print_module(module), "llvm": llvm}
+    metadata = {**_launch_facts(module, target), **trap_facts(module)}
+    {"nvidia": _assemble_nvidia, "amd": _assemble_amd}[target.vendor](llvm, target, asm, metadata, timings)
+    metadata["timings"] = timings.stages
+    return Compiled(module.name, target.name, asm, metadata)
+
+
+def _launch_facts(module: Module, target: Target) -> dict[str, Any]:
+    """What a launch must know of a module.  `threads` covers the warps of all tasks."""
+    return {
+        "name": module.name,
+        "target": target.name,
+        "num_warps": module.num_warps,
+        "maxnreg": module.maxnreg,
+        "cluster": list(module.cluster),
+        "threads": module.attrs.get("total_warps", module.num_warps) * target.warp_size,
+        "shared": module.attrs.get("shared", 0),
+        "params": [_parameter_facts(p) for p in module.params],
+        "memory_map": module.attrs.get("memory_map", ()),
+    }
+
+
+def _parameter_facts(p: Param) -> dict[str, Any]:
+    """Name, type and promises; of a descriptor also the tensor map that the code wants."""
+    type_, tensor_map = p.type, {}
+    if isinstance(type_, Descriptor):
+        from tlxc.codegen.nvptx.boxes import box_of
+
+        made = box_of(type_)
+        tensor_map = {"box": list(made.box), "swizzle": made.swizzle, "boxes": list(made.counts)}
+        type_ = replace(type_, box_layout=None)
+    return {"name": p.name, "type": str(type_), "align": p.align, "divisible": p.divisible, **tensor_map}
+
+
+def _check_launch(module: Module, target: Target) -> None:
+    """Warps and clusters are such as the target can launch."""
     if module.num_warps > target.max_warps:
         raise CompileError(
             f"num_warps={module.num_warps} is more than a CTA can have",
             allowed=f"at most {target.max_warps} warps on {target.name}",
         )
-    check_supported(module, target)
-    run_passes(module, target, timings)
-    with timings.stage("generate"):
-        llvm = generate(module, target)
-    asm: dict[str, str | bytes] = {"tlxir": print_module(module), "llvm": llvm}
-    metadata: dict[str, Any] = {
-        "name": module.name,
-        "target": target.name,
-        "num_warps": module.num_warps,
-        "maxnreg": module.maxnreg,
-        "threads": module.num_warps * target.warp_size,
-        "shared": module.attrs.get("shared", 0),
-        "params": [
-            {"name": p.name, "type": str(p.type), "align": p.align, "divisible": p.divisible} for p in module.params
-        ],
-        "memory_map": module.attrs.get("memory_map", ()),
-    }
-    {"nvidia": _assemble_nvidia, "amd": _assemble_amd}[target.vendor](llvm, target, asm, metadata, timings)
-    metadata["timings"] = timings.stages
-    return Compiled(module.name, target.name, asm, metadata)
+    if module.cluster != (1, 1, 1) and not (target.vendor == "nvidia" and "cluster" in target.features):
+        raise CompileError(
+            "ctas_per_cga is an option of NVIDIA targets",
+            found=f"ctas_per_cga={module.cluster} for target {target.name}",
+            allowed="ctas_per_cga=None on other targets",
+        )
 
 
 def _assemble_nvidia(

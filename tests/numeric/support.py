@@ -21,13 +21,16 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+import tlxc
 from tlxc.frontend.signature import Argument, Signature
 from tlxc.frontend.source import MISSING, Source
 from tlxc.ir.core import Module, Op
 from tlxc.ir.table import OPS
-from tlxc.ir.types import DTYPES, DType, Pointer, Scalar, element_of, float32, int1, int32, int64
+from tlxc.ir.types import DTYPES, Descriptor, DType, Pointer, Scalar, element_of, float32, int1, int32, int64
+from tlxc.ir.types import Buffer as SharedBuffer
 
 Array = npt.NDArray[Any]
+Cluster = tuple[int, int, int]
 Cell = tuple[str, str]  # op kind, short name of the dtype ("ptr" for pointers, "-" for ops without one)
 
 POISON, FENCE = 0xA5, 0xFF
@@ -197,7 +200,7 @@ def _compare(name: str, expect: Expect, before: Array, after: Array) -> None:
         expect.check(after)
         return
     written = np.broadcast_to(np.asarray(expect.written), after.shape)
-    kept = _bytes(before).reshape(before.size, -1) == _bytes(after).reshape(before.size, -1)
+    kept = _bytes(before).reshape(-1, before.itemsize) == _bytes(after).reshape(-1, before.itemsize)
     touched = ~kept.all(axis=1).reshape(after.shape) & ~written
     assert not touched.any(), f"{name}: elements that no one may write were written: {_places(touched)}"
     wrong = written & ~_right(expect, after)
@@ -240,10 +243,13 @@ def _bytes(x: Array) -> Array:
 # ----------------------------------------------------------------------------------------------------------- arguments
 @dataclass(frozen=True)
 class In:
-    """An array that the kernel only reads, starting `offset` elements after a 16-byte boundary."""
+    """An array that the kernel only reads, starting `offset` elements after a 16-byte boundary.  With `block` the
+    kernel gets a descriptor of it, in blocks of that shape, where elements outside read as `padding`."""
 
     data: Array
     offset: int = 0
+    block: tuple[int, ...] | None = None
+    padding: str = "zero"
 
 
 @dataclass(frozen=True)
@@ -253,6 +259,8 @@ class Out:
     shape: tuple[int, ...] | int
     dtype: DType
     offset: int = 0
+    block: tuple[int, ...] | None = None
+    padding: str = "zero"
 
     @property
     def data(self) -> Array:
@@ -266,6 +274,8 @@ class InOut:
 
     data: Array
     offset: int = 0
+    block: tuple[int, ...] | None = None
+    padding: str = "zero"
 
 
 Buffer = Union[In, Out, InOut]
@@ -284,7 +294,7 @@ class Launch:
 @dataclass(frozen=True)
 class Case:
     """`cells`: the (op, dtype) pairs that the compiled kernel contains, which a test checks.  `amd`: whether it also
-    runs in the emulator for gfx950."""
+    runs in the emulator for gfx950.  `cluster`: CTAs of a cluster."""
 
     id: str
     kernel: Any
@@ -292,6 +302,7 @@ class Case:
     num_warps: int = 4
     cells: frozenset[Cell] = frozenset()
     amd: bool = True
+    cluster: Cluster = (1, 1, 1)
 
     def launch(self, big: bool) -> Launch:
         """The launch with inputs that depend on the id alone."""
@@ -313,13 +324,21 @@ def cells_of(module: Module) -> set[Cell]:
     return found
 
 
-_BY_OPERAND = frozenset(("cmp", "cast", "dot"))  # the dtype of the result is not what is computed on
+# The dtype of the result is not, or not alone, what is computed on.
+_BY_OPERAND = frozenset(("cmp", "cast", "dot", "local_reinterpret"))
+# Of a buffer, whose dtype decides.
+_BY_BUFFER = frozenset(
+    "local_scatter tma_load tma_store async_load bulk_load bulk_store async_dot remote_store async_remote_store "
+    "async_remote_copy".split()
+)
 
 
 def _cell_dtypes(op: Op, kinds: Sequence[str]) -> set[str]:
     inputs = [v.type for v in op.inputs]
     if op.kind == "addptr":
         return {"ptr", str(element_of(inputs[1]))}
+    if op.kind in _BY_BUFFER:
+        return {next(t.dtype.short for t in reversed(inputs) if isinstance(t, SharedBuffer))}
     if op.kind == "store":
         types = inputs[1:2]
     elif op.kind in _BY_OPERAND:
@@ -331,13 +350,17 @@ def _cell_dtypes(op: Op, kinds: Sequence[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Built:
-    """A kernel compiled to LLVM IR; `cells` are those before and after the passes."""
+    """A kernel compiled to LLVM IR; `cells` are those before and after the passes, `threads` those of a CTA."""
 
     llvm: str
     shared: int
     cells: frozenset[Cell]
     warp_size: int
     module: Module
+
+    @property
+    def threads(self) -> int:
+        return int(self.module.attrs.get("total_warps", self.module.num_warps)) * self.warp_size
 
 
 def _built(source: Source, signature: Signature, target: str) -> Built:
@@ -362,11 +385,14 @@ def _compiled(source: Source, signature: Signature, target_name: str, constants:
 
 # Ops that the passes consume: what they ask for is in the layouts, or was printed.
 _ONLY_BEFORE = {(op, dtype) for op in ("require_layout", "dump_layout") for dtype in (*DTYPES, "ptr")}
+_ONLY_BEFORE |= {("buffer_overlap", "-")}
 
 
 def argument(value: Any) -> Argument | Any:
     """The specialisation of a run-time argument, by the rules of a launch: addresses of a multiple of 16 bytes,
     integers divisible by 16; None and the integer 1 are constants and returned as they are."""
+    if isinstance(value, Descriptor):
+        return Argument(value)
     if isinstance(value, tuple):
         array, offset = value
         return Argument(Pointer(array), 16 if offset % 16 == 0 else 0)
@@ -380,8 +406,8 @@ def argument(value: Any) -> Argument | Any:
     return value
 
 
-def signature(source: Source, named: Mapping[str, Any], num_warps: int) -> Signature:
-    """`named` gives run-time arguments as `argument` takes them, arrays as (dtype, byte offset)."""
+def signature(source: Source, named: Mapping[str, Any], num_warps: int, cluster: Cluster = (1, 1, 1)) -> Signature:
+    """`named` gives run-time arguments as `argument` takes them, arrays as (dtype, byte offset) or `Descriptor`."""
     arguments: list[tuple[str, Argument]] = []
     constants: list[tuple[str, Any]] = []
     for p in source.parameters:
@@ -392,26 +418,61 @@ def signature(source: Source, named: Mapping[str, Any], num_warps: int) -> Signa
             arguments.append((p.name, made))
         else:
             constants.append((p.name, made))
-    return Signature(tuple(arguments), tuple(constants), num_warps)
+    return Signature(tuple(arguments), tuple(constants), num_warps, cluster=cluster)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """An argument that the kernel gets as a descriptor: an array whose bytes start at `offset` of `array`, of `shape`
+    (that of `array` where None) and `dtype`, in blocks of `block` elements."""
+
+    array: Array
+    block: tuple[int, ...]
+    padding: str = "zero"
+    offset: int = 0
+    shape: tuple[int, ...] | None = None
+    dtype: DType | None = None
+
+    @property
+    def type(self) -> Descriptor:
+        return Descriptor(self.block, self.dtype or dtype_of(self.array))
+
+    def view(self) -> Array:
+        """The elements, in the memory of `array`."""
+        shape = self.array.shape if self.shape is None else self.shape
+        start = self.array.reshape(-1).view(np.uint8)[self.offset :]
+        return start[: int(np.prod(shape)) * self.type.dtype.bytes].view(storage(self.type.dtype)).reshape(shape)
 
 
 def emulate(
-    kernel: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, target: str = "sm_90", **constants: Any
+    kernel: Any,
+    grid: Sequence[int],
+    *args: Any,
+    num_warps: int = 4,
+    target: str = "sm_90",
+    ctas_per_cga: Cluster = (1, 1, 1),
+    **constants: Any,
 ) -> Built:
     """Compiles a kernel for its arguments and runs it in the emulator.
 
     Arguments go to the parameters in order, or by name.  A NumPy array is written in place; `(array, byte offset)`
-    points into one.
+    points into one; `Blocks` make descriptors.
     """
     from tlxc.emulator import launch
 
     source = Source.of(kernel)
     named = dict(zip((p.name for p in source.parameters), args)) | constants
-    types = {
-        name: (dtype_of(v), 0) if isinstance(v, np.ndarray) else (dtype_of(v[0]), v[1]) if _is_view(v) else v
-        for name, v in named.items()
-    }
-    return _emulate(source, grid, named, types, num_warps, target, launch)
+    types = {name: _type_of(v) for name, v in named.items()}
+    return _emulate(source, grid, named, types, num_warps, target, launch, ctas_per_cga)
+
+
+def _type_of(value: Any) -> Any:
+    """What `signature` takes for an argument of `emulate`."""
+    if isinstance(value, np.ndarray):
+        return dtype_of(value), 0
+    if isinstance(value, Blocks):
+        return value.type
+    return (dtype_of(value[0]), value[1]) if _is_view(value) else value
 
 
 def _is_view(value: Any) -> bool:
@@ -426,14 +487,38 @@ def _emulate(
     num_warps: int,
     target: str,
     launch: Callable[..., None],
+    cluster: Cluster = (1, 1, 1),
+    seed: int | None = None,
 ) -> Built:
-    wanted = signature(source, types, num_warps)
+    wanted = signature(source, types, num_warps, cluster)
     built = _built(source, wanted, target)
     defaults = {p.name: p.default for p in source.parameters}
     given = [named.get(name, defaults[name]) for name, _ in wanted.arguments]
+    passed = [_emulated(value, p.type) for value, p in zip(given, built.module.params)]
     extents = (*grid, 1, 1)[:3]
-    launch(built.llvm, extents, num_warps * built.warp_size, given, built.shared, built.warp_size)
+    launch(built.llvm, extents, built.threads, passed, built.shared, built.warp_size, cluster=cluster, seed=seed)
     return built
+
+
+def _emulated(value: Any, type_: Any) -> Any:
+    """An argument as the emulator takes it: descriptors as tensor maps of the boxes that the compiled kernel wants,
+    innermost dimension first."""
+    if not isinstance(value, Blocks):
+        return value
+    from tlxc.codegen.nvptx.boxes import box_of
+    from tlxc.emulator import TensorMap
+
+    box, view = box_of(type_), value.view()
+    rows = view.strides[:-1]
+    return TensorMap(
+        (value.array, value.offset),
+        view.shape[::-1],
+        rows[::-1],
+        box.box[::-1],
+        swizzle=box.swizzle,
+        dtype=view.dtype,
+        fill=np.nan if value.padding == "nan" else 0.0,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- backends
@@ -462,8 +547,9 @@ def _check(launch: Launch, memories: Mapping[str, tuple[Array, int]], after: Map
             _compare(name, expect, before, found)
 
 
-def run_emulated(case: Case, target: str) -> Built | None:
-    """Runs a case in the emulator and checks memory; None for an empty grid, which runs nothing."""
+def run_emulated(case: Case, target: str, seed: int | None = None) -> Built | None:
+    """Runs a case in the emulator and checks memory; None for an empty grid, which runs nothing.  `seed`: warps and
+    asynchronous copies go in random order."""
     from tlxc.emulator import launch as run
 
     launch = case.launch(big=False)
@@ -471,15 +557,33 @@ def run_emulated(case: Case, target: str) -> Built | None:
         return None
     memories = {name: _memory(v, 0) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
     after = {name: memory.copy() for name, (memory, _) in memories.items()}
-    named = {name: (after[name], memories[name][1]) if name in memories else v for name, v in launch.args.items()}
-    types = {
-        name: (dtype_of(launch.args[name].data), memories[name][1]) if name in memories else v
-        for name, v in named.items()
-    }
+    named = dict(launch.args)
+    for name, (_, start) in memories.items():
+        buffer, bytes_ = launch.args[name], after[name]
+        data, dtype = buffer.data, dtype_of(buffer.data)
+        named[name] = (bytes_, start)
+        if buffer.block is not None:
+            named[name] = Blocks(bytes_, buffer.block, buffer.padding, start, data.shape, dtype)
     source = Source.of(case.kernel)
-    built = _emulate(source, launch.grid, named, types, case.num_warps, target, run)
+    built = _emulate(source, launch.grid, named, _types(launch), case.num_warps, target, run, case.cluster, seed)
     _check(launch, memories, after)
     return built
+
+
+def compile_case(case: Case, target: str) -> Built:
+    """The LLVM IR of a case; every pass is followed by the verifier."""
+    source = Source.of(case.kernel)
+    return _built(source, signature(source, _types(case.launch(big=False)), case.num_warps, case.cluster), target)
+
+
+def _types(launch: Launch) -> dict[str, Any]:
+    """The arguments as `signature` takes them."""
+    types = dict(launch.args)
+    for name, v in launch.args.items():
+        if isinstance(v, (In, Out, InOut)):
+            dtype = dtype_of(v.data)
+            types[name] = (dtype, GUARD + v.offset * dtype.bytes) if v.block is None else Descriptor(v.block, dtype)
+    return types
 
 
 def run_on_gpu(case: Case) -> None:
@@ -494,25 +598,41 @@ def run_on_gpu(case: Case) -> None:
         data = launch.args[name].data
         view = device[name][start : start + data.nbytes].view(_torch_dtype(dtype_of(data)))
         args[name] = view.reshape(data.shape)
-    case.kernel[launch.grid](**args, num_warps=case.num_warps)
+        if (block := launch.args[name].block) is not None:
+            padding = launch.args[name].padding
+            args[name] = tlxc.TensorDescriptor.from_tensor(args[name], block, padding)
+    case.kernel[launch.grid](**args, num_warps=case.num_warps, ctas_per_cga=case.cluster)
     torch.cuda.synchronize()
     _check(launch, memories, {name: memory.cpu().numpy() for name, memory in device.items()})
 
 
-def launch_on_gpu(kernel: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, **constants: Any) -> None:
+def launch_on_gpu(
+    kernel: Any,
+    grid: Sequence[int],
+    *args: Any,
+    num_warps: int = 4,
+    ctas_per_cga: Cluster = (1, 1, 1),
+    **constants: Any,
+) -> None:
     """`emulate` on device 0: NumPy arrays are copied there and back; `(array, byte offset)` becomes a view."""
     import torch
 
     names = (p.name for p in Source.of(kernel).parameters)
     passed, back = {}, []
     for name, value in (dict(zip(names, args)) | constants).items():
-        if isinstance(value, np.ndarray) or _is_view(value):
+        if isinstance(value, Blocks):
+            view = value.view()
+            memory = torch.from_numpy(_bytes(view).copy()).cuda()
+            tensor = memory.view(_torch_dtype(value.type.dtype)).reshape(view.shape)
+            back.append((view, memory))
+            value = tlxc.TensorDescriptor.from_tensor(tensor, value.block, value.padding)
+        elif isinstance(value, np.ndarray) or _is_view(value):
             array, offset = value if _is_view(value) else (value, 0)
             memory = torch.from_numpy(_bytes(array).copy()).cuda()
             value = memory[offset:].view(_torch_dtype(dtype_of(array)))
             back.append((array, memory))
         passed[name] = value
-    kernel[tuple(grid)](**passed, num_warps=num_warps)
+    kernel[tuple(grid)](**passed, num_warps=num_warps, ctas_per_cga=ctas_per_cga)
     torch.cuda.synchronize()
     for array, memory in back:
         array[...] = memory.cpu().numpy().view(array.dtype).reshape(array.shape)

@@ -28,10 +28,12 @@ _EXEMPT: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("addptr", "i8 i16", WARPS, "offsets are widened to i32; the row's verifier takes i32 and i64"),
     ("atomic_rmw", "i8 i16 u8 u16", WARPS, "atomic_add refuses 8 and 16-bit integers"),
     ("partial_reduce", "i8 i16 u8 u16", (1,), "maxima of one warp are never partial, and narrow sums are 32 bits wide"),
-    ("local_alloc local_store local_load", "i1 i8 i16 u8 u16", (1,), "one warp converts by shuffles; only results of "
-     "atomics go through its shared memory"),
     ("dot", "f32", WARPS, "the accumulator only; operands are f16 and bf16"),
-    ("fence_async_shared", "-", (1, 2), "stands before wgmma only, which takes 4 warps"),
+    ("async_dot", "f16 bf16 f32", (1, 2), "wgmma takes warps in groups of 4"),
+    ("async_dot_wait", "f32", (1, 2), "wgmma takes warps in groups of 4"),
+    ("async_dot_wait", "f16 bf16", WARPS, "accumulators are f32"),
+    ("async_tasks", "-", (1, 2), "a kernel with tasks has 4 warps by itself, or more"),
+    ("named_barrier_arrive", "-", (1, 2), "one who arrives and another one who waits are tasks"),
 )  # fmt: skip
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from .cases import CASES
+from .cases import ASYNC_FAMILIES, CASES
 from .support import Case, run_emulated
 
 # The thinner selection for AMD: the smallest and the usual number of waves.
 AMD_CASES = [case for case in CASES if case.amd and case.num_warps in (1, 4)]
+# What several tasks or CTAs do at once.
+CONCURRENT = [case for name in ("barrier", "task", "cluster") for case in ASYNC_FAMILIES[name].cases()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -22,3 +24,9 @@ def test_sm_90(case: Case) -> None:
 @pytest.mark.parametrize("case", AMD_CASES, ids=lambda case: case.id)
 def test_gfx950(case: Case) -> None:
     run_emulated(case, "gfx950")
+
+
+@pytest.mark.parametrize("case", CONCURRENT, ids=lambda case: case.id)
+def test_any_order(case: Case) -> None:
+    """Nothing depends on which warp goes first and which copy lands first."""
+    run_emulated(case, "sm_90", seed=1)

@@ -6,32 +6,69 @@ from math import prod
 
 from tlxc.errors import CompileError
 from tlxc.ir.core import Module, Op, Param
-from tlxc.ir.types import Pointer, Scalar, int1, shape_of
-from tlxc.targets import Target
+from tlxc.ir.table import OPS
+from tlxc.ir.types import Descriptor, Pointer, Scalar, Tensor, int1, shape_of
+from tlxc.targets import Target, all_targets
+from tlxc.targets.target import FEATURES
 
 from .amdgpu.emitter import AmdgpuEmitter
 from .llvm_text import Writer, memory_type
-from .nvptx import matrices, mma
+from .nvptx import barrier, cluster, copies, matrices, mma, tma, trap
 from .nvptx.emitter import NvptxEmitter
-from .simt import buffer, control, convert, math, memory, reduce, shape, task  # noqa: F401  (fill LOWER)
+from .simt import buffer, control, convert, math, memory, reduce, shape, task, tasks  # noqa: F401  (fill LOWER)
 from .simt.emitter import Emitter
 from .simt.lowering import LOWER, Lower, Lowering
 
 EMITTERS: dict[str, type[Emitter]] = {"nvidia": NvptxEmitter, "amd": AmdgpuEmitter}
 # Ops that only a vendor's own table lowers.
 VENDOR_OPS: dict[str, dict[str, Lower]] = {
-    "nvidia": {"dot": mma.dot, "local_load": matrices.local_load, "local_store": matrices.local_store},
+    "nvidia": {
+        **mma.LOWERINGS,
+        **barrier.LOWERINGS,
+        **tma.LOWERINGS,
+        **copies.LOWERINGS,
+        **cluster.LOWERINGS,
+        "local_load": matrices.local_load,
+        "local_store": matrices.local_store,
+    },
     "amd": {},
 }
 # Ops that a vendor has no lowering of, with the sentence the user sees.
+_NVIDIA_ONLY = {
+    "barrier": "mbarriers and named barriers",
+    "tma": "TMA and asynchronous copies",
+    "mma": "matrix multiplications",
+    "cluster": "clusters",
+    "task": "asynchronous tasks",
+}
+_EVERYWHERE = frozenset({"barrier", "program_id", "num_programs"})
 REFUSED: dict[str, dict[str, str]] = {
     "nvidia": {},
     "amd": {
-        "dot": "matrix multiply is not available on AMD targets yet",
-        "fence_async_shared": "AMD targets have no asynchronous proxy to fence",
+        kind: f"{_NVIDIA_ONLY[r.family]} are not available on AMD targets yet"
+        for kind, r in OPS.items()
+        if r.family in _NVIDIA_ONLY and kind not in _EVERYWHERE
+    }
+    | {
+        "vote": "votes of a warp are not available on AMD targets yet",
+        "prefetch": "prefetches are not available on AMD targets yet",
+    }
+    | {
+        kind: "gathers from shared memory are not available on AMD targets yet"
+        for kind in ("local_gather", "local_scatter")
     },
 }
 
+
+# Op -> the feature that a target of NVIDIA must have for it
+NEEDS: dict[str, str] = {
+    **{kind: "cluster" for kind, r in OPS.items() if r.family == "cluster"},
+    **{kind: "tma" for kind in tma.LOWERINGS},
+    **dict.fromkeys(("async_load", "async_load_commit", "async_load_wait"), "cp.async"),
+    **dict.fromkeys(("bulk_load", "bulk_store", "fence_async_shared"), "bulk"),
+    **dict.fromkeys(("alloc_barriers", "barrier_view", "barrier_wait", "barrier_arrive", "barrier_expect"), "mbarrier"),
+    **dict.fromkeys(("async_dot", "async_dot_wait"), "wgmma"),
+}
 
 # Of one tile in one thread.  Four times the registers that there are: beyond it compilers run for minutes.
 MAX_ELEMENTS = 1024
@@ -59,8 +96,22 @@ def check_supported(module: Module, target: Target) -> None:
     for op in module.walk():
         if op.kind in refused:
             raise CompileError(refused[op.kind], found=f"target {target.name}", allowed="NVIDIA targets", loc=op.loc)
+        feature = NEEDS.get(op.kind)
+        if feature and target.vendor == "nvidia" and feature not in target.features:
+            raise _lacking(op, feature, target)
         for result in op.results:
-            _check_size(op, prod(shape_of(result.type)), module.num_warps * target.warp_size)
+            if isinstance(result.type, Tensor):
+                _check_size(op, prod(shape_of(result.type)), module.num_warps * target.warp_size)
+
+
+def _lacking(op: Op, feature: str, target: Target) -> CompileError:
+    return CompileError(
+        f"{op.kind} needs {feature}: {FEATURES[feature]}",
+        found=f"target {target.name}, which has none",
+        allowed=", ".join(t.name for t in all_targets() if feature in t.features),
+        fix="compile for another target, or write tl.dot, which every NVIDIA target has" if feature == "wgmma" else "",
+        loc=op.loc,
+    )
 
 
 def _check_size(op: Op, elements: int, threads: int) -> None:
@@ -75,8 +126,8 @@ def _check_size(op: Op, elements: int, threads: int) -> None:
 
 
 def implemented(vendor: str) -> frozenset[str]:
-    """Op kinds with a lowering; `yield` is read by the op that owns the region."""
-    return frozenset(LOWER) | frozenset(VENDOR_OPS[vendor]) | {"yield"}
+    """Op kinds with a lowering; `yield` is read by the op that owns the region, `buffer_overlap` by a pass."""
+    return frozenset(LOWER) | frozenset(VENDOR_OPS[vendor]) | {"yield", "buffer_overlap"}
 
 
 def _argument(p: Param, index: int) -> str:
@@ -85,6 +136,8 @@ def _argument(p: Param, index: int) -> str:
 
 
 def _parameter(p: Param, name: str) -> str:
+    if isinstance(p.type, Descriptor):
+        return f'ptr byval([128 x i8]) align 64 "nvvm.grid_constant" {name}'
     if isinstance(p.type, Pointer):
         return f"ptr addrspace(1) align {max(p.align, p.type.dtype.bytes)} {name}"
     return f"{memory_type(p.type.dtype)} {name}"  # type: ignore[union-attr]
@@ -101,7 +154,10 @@ def generate(module: Module, target: Target) -> str:
         low.set(p.value, [writer.assign(f"icmp ne i8 {name}, 0") if p.type == Scalar(int1) else name])
     low.region(module.body)
     writer.emit("ret void")
-    head = emitter.kernel_head(module.name, [_parameter(p, name) for p, name in zip(module.params, names)])
+    params = [_parameter(p, name) for p, name in zip(module.params, names)]
+    if trap.is_limited(module):
+        params.append(f"{trap.PARAMETER_TYPE} align {trap.RECORD_BYTES} {trap.PARAMETER}")
+    head = emitter.kernel_head(module.name, params)
     types = [f"{name} = type {text}" for text, name in writer.structs.items()]
     lines = [*emitter.header(module), *types, *writer.declares.values(), f"{head} {{", *writer.lines, "}"]
     return "\n".join([*lines, *emitter.attributes(module)]) + "\n"

@@ -42,11 +42,6 @@ def _work_group(call: Instruction, match: Match[str], attributes: str) -> Handle
     return lambda cta, args: np.full(cta.lanes, cta.ctaid[axis], np.uint32)
 
 
-def _barrier(cta: Cta, args: list[Any]) -> tuple[()]:
-    cta.barrier(None)
-    return ()
-
-
 # -- lanes
 def _lane_ids(cta: Cta) -> Array:
     return cta.lane_ids % cta.warp_size
@@ -232,11 +227,12 @@ def _wait_count(call: Instruction, match: Match[str], attributes: str) -> Handle
 
 
 _A = r"llvm\.amdgcn\."
+GATE_NAMES = re.compile(_A + r"s\.barrier")
 INTRINSICS: dict[str, Factory] = {
     _A + r"workitem\.id\.([xyz])": _work_item,
     _A + r"workgroup\.id\.([xyz])": _work_group,
     _A + r"implicitarg\.ptr": _simple(lambda cta, args: np.full(cta.lanes, implicit_address(), np.uint64)),
-    _A + r"s\.barrier": _simple(_barrier),
+    _A + r"s\.barrier": nothing,  # the gate has done all
     _A + r"(?:sched\..*|s\.setprio|wave\.barrier|iglp\.opt|s\.sleep)": nothing,
     _A + r"wavefrontsize": _simple(lambda cta, args: np.full(cta.lanes, cta.warp_size, np.uint32)),
     _A + r"ballot\.i(32|64)": _ballot,

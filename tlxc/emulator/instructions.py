@@ -240,6 +240,8 @@ def _signed_to_float(source: Type, to: Type) -> Function:
 
 
 def bitcast(source: Type, to: Type) -> Function:
+    if source == to:
+        return lambda v: v
     same = vector_count(source) == vector_count(to) and IntType(1) not in (element_type(source), element_type(to))
     if same and element_type(source).dtype.itemsize == element_type(to).dtype.itemsize:
         dtype = element_type(to).dtype

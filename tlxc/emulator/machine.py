@@ -1,26 +1,35 @@
-"""Executes one CTA: all lanes are one vector, every lane has a current block, and the earliest block among the lanes
-runs next, for exactly the lanes that are there.
+"""Executes one CTA: all lanes are one vector, every lane has a current block, and warps whose lanes stand at the same
+block run it together.
 
-"Earliest" is a reverse post order in which every loop is contiguous, so lanes that leave a loop wait for those still in
-it, and both arms of a branch come before their join: lanes reconverge where a GPU's would.
+Within a warp the earliest block runs next, for exactly the lanes that are there. "Earliest" is a reverse post order in
+which every loop is contiguous, so lanes that leave a loop wait for those still in it, and both arms of a branch come
+before their join: lanes reconverge where a GPU's would. Among warps the earliest block comes first as well, until a
+warp has gone round loops often enough to be sent to the end of the queue. An instruction that may have to wait is the
+first of its block: its gate tells who may pass, the others are parked until something wakes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tlxc.emulator.errors import EmulatorError
-from tlxc.emulator.memory import SHARED_WINDOW, GlobalMemory, SharedMemory
-from tlxc.emulator.module import Block, Function
+from tlxc.emulator.memory import RANK_SHIFT, SHARED_WINDOW, GlobalMemory
 from tlxc.emulator.parse import Instruction
+from tlxc.emulator.shared import SharedMemory
 from tlxc.emulator.values import Array, LaneValue, merge
 
-_MAX_BLOCKS = 20_000_000
-GLOBAL_SPACES, SHARED_SPACES = (1, 4), (3, 7)
+if TYPE_CHECKING:
+    from tlxc.emulator.barriers import NamedBarrier
+    from tlxc.emulator.cluster import Cluster
+    from tlxc.emulator.copies import BulkGroups
+
+_PATIENCE = 32  # rounds of loops before another warp gets its turn
+GLOBAL_SPACES, SHARED_SPACES, CLUSTER_SPACE = (1, 4), (3, 7), 7
+Gate = Callable[["Cta"], Array]
 
 
 @dataclass(slots=True)
@@ -44,15 +53,19 @@ class Edge:
 
 @dataclass
 class CompiledBlock:
+    """`gate`, when there is one, says which of the active lanes may run the block now; it parks the others' warps."""
+
     steps: list[Step]
     terminate: Callable[[Cta], None]
     terminator: Instruction
+    gate: Gate | None = None
 
 
 @dataclass
 class Program:
-    """A kernel compiled for a CTA size. `registers` holds the constants; `params` are (register, type) in order.
-    `dynamic_start` is the offset of dynamic shared memory, None when the kernel has none."""
+    """A kernel compiled for a CTA size. `registers` holds the constants, of which those in `shared_slots` are shared
+    addresses; `params` are (register, type) in order. `dynamic_start` is the offset of dynamic shared memory, None when
+    the kernel has none. `cluster` is what the kernel declares, None when nothing."""
 
     name: str
     lanes: int
@@ -64,6 +77,8 @@ class Program:
     dynamic_start: int | None = None
     constants: list[tuple[str, bytes]] = field(default_factory=list)
     blocks: list[CompiledBlock] = field(default_factory=list)
+    shared_slots: list[int] = field(default_factory=list)
+    cluster: tuple[int, int, int] | None = None
 
     def shared_bytes(self, dynamic: int) -> int:
         """Shared memory of a CTA that is launched with `dynamic` bytes."""
@@ -73,7 +88,11 @@ class Program:
 
 
 class Cta:
-    """One CTA in execution: registers, lane masks, memory. Compiled instructions take it as their only argument."""
+    """One CTA in execution: registers, lane masks, memory. Compiled instructions take it as their only argument.
+
+    `at` is the block of all lanes while they agree and none is parked (`current` is stale then), None otherwise.
+    `agents` are the lanes' warps, numbered through the cluster.
+    """
 
     def __init__(
         self,
@@ -81,36 +100,87 @@ class Cta:
         registers: list[LaneValue | None],
         memory: GlobalMemory,
         shared: SharedMemory,
+        cluster: Cluster,
         ctaid: tuple[int, int, int],
-        nctaid: tuple[int, int, int],
+        rank: int,
     ) -> None:
         self.program, self.lanes, self.warp_size = program, program.lanes, program.warp_size
         self.warps = self.lanes // self.warp_size
         self.regs = registers
-        self.global_memory, self.shared = memory, shared
+        self.global_memory, self.shared, self.cluster = memory, shared, cluster
         self.lane_ids = np.arange(self.lanes)
         self.warp_ids = self.lane_ids // self.warp_size
+        self.rank, self.first_warp = rank, rank * self.warps
+        self.agents = self.warp_ids + self.first_warp
         self.current = np.zeros(self.lanes, np.int64)
-        self.active = np.ones(self.lanes, bool)
-        self.full = True
-        self.ctaid, self.nctaid = ctaid, nctaid
+        self.everyone = np.ones(self.lanes, bool)
+        self.at: int | None = 0
+        self.pc = 0
+        self.active, self.full = self.everyone, True
+        self.exited = len(program.blocks)
+        self.runnable = np.ones(self.warps, bool)
+        self.waits: dict[int, Callable[[], str]] = {}
+        self.named: dict[int, NamedBarrier] = {}
+        self.granted = np.zeros(self.warps, bool)
+        self.turns, self.rounds, self.last_turn = np.zeros(self.warps, np.int64), np.zeros(self.warps, np.int64), 0
+        self.ctaid: tuple[int, int, int] = ctaid
+        self.nctaid: tuple[int, int, int] = cluster.grid
         self.copies: list[list[list[tuple[Array, Array, Array]]]] = [[[]] for _ in range(self.warps)]
+        self.groups: dict[int, BulkGroups] = {}
+        self.frames: dict[Any, Any] = {}
+        self.ticks = 0
+        for slot in program.shared_slots if rank else ():
+            self.regs[slot] = self.regs[slot] + np.uint64(rank << RANK_SHIFT)
+
+    def tick(self) -> int:
+        """A clock that moves on whenever it is read."""
+        self.ticks += 1
+        return self.ticks
 
     # -- control flow
-    def run(self) -> None:
-        blocks, exited = self.program.blocks, len(self.program.blocks)
-        for _ in range(_MAX_BLOCKS):
-            first = int(self.current.min())
-            if first == exited:
-                return
-            self.active = self.current == first
-            self.full = bool(self.active.all())
-            self._run_block(blocks[first])
-        raise EmulatorError(f"The CTA did not end within {_MAX_BLOCKS} basic blocks.")
+    def advance(self, budget: int) -> int:
+        """Runs up to `budget` blocks; the number that were run."""
+        blocks, exited = self.program.blocks, self.exited
+        for count in range(budget):
+            at = self.at
+            if at is not None:
+                if at == exited:
+                    return count
+                self.pc, self.active, self.full = at, self.everyone, True
+            elif not self._choose():
+                return count
+            self._run_block(blocks[self.pc])
+        return budget
+
+    def _choose(self) -> bool:
+        """Picks the warps that run next; False when none can."""
+        places = self.current.reshape(self.warps, -1).min(axis=1)
+        ready = self.runnable & (places < self.exited)
+        if not ready.any():
+            return False
+        seeded = self.cluster.random
+        if seeded is None:
+            warp = int(np.where(ready, self.turns * (self.exited + 1) + places, np.iinfo(np.int64).max).argmin())
+        else:
+            warp = int(seeded.choice(np.nonzero(ready)[0]))
+        self.pc = int(places[warp])
+        chosen = ready & (places == self.pc)
+        if seeded is not None and seeded.random() < 0.5:
+            chosen = np.arange(self.warps) == warp
+        self.active = np.repeat(chosen, self.warp_size) & (self.current == self.pc)
+        self.full = bool(self.active.all())
+        return True
 
     def _run_block(self, block: CompiledBlock) -> None:
-        regs, full, instruction = self.regs, self.full, block.terminator
+        regs, instruction = self.regs, block.steps[0].instruction if block.steps else block.terminator
         try:
+            if block.gate is not None:
+                passing = block.gate(self)
+                if passing is not self.active:
+                    self.active, self.full = passing, bool(passing.all())
+                    if not passing.any():
+                        return
+            full = self.full
             for step in block.steps:
                 instruction = step.instruction
                 value = step.run(self)
@@ -121,17 +191,75 @@ class Cta:
         except EmulatorError as error:
             if error.located:
                 raise
-            raise EmulatorError(_located(error, instruction), located=True) from None
+            raise EmulatorError(located(error, instruction), located=True) from None
 
     def take(self, edge: Edge, mask: Array) -> None:
         """Sends the lanes of `mask` along `edge`; phis read their old values before any is written."""
         regs = self.regs
-        everyone = bool(mask.all())
+        everyone = mask is self.everyone or bool(mask.all())
         values = [regs[source] for _, source in edge.moves]
         for (dst, _), value in zip(edge.moves, values):
             assert value is not None
             regs[dst] = value if everyone else merge(mask, value, regs[dst])
-        self.current[mask] = edge.target
+        if everyone:
+            self.at = edge.target
+        else:
+            self.at = None
+            self.current[mask] = edge.target
+            if edge.target <= self.pc:
+                self._count_round(mask)
+        if edge.target == self.exited:
+            self.cluster.lanes_left(int(mask.sum()))
+
+    def _count_round(self, mask: Array) -> None:
+        """Warps that have gone round loops for long let others run."""
+        warps = np.unique(self.warp_ids[mask])
+        self.rounds[warps] += 1
+        if self.rounds[warps[0]] >= _PATIENCE:
+            self.last_turn += 1
+            self.turns[warps], self.rounds[warps] = self.last_turn, 0
+
+    # -- waiting
+    def spread(self) -> None:
+        """From here on lanes may be at different places."""
+        if self.at is not None:
+            self.current[:] = self.at
+            self.at = None
+
+    def park(self, warps: Array, reason: Callable[[], str]) -> None:
+        """These warps stay where they are until `wake`; `reason` tells what for, when asked."""
+        self.spread()
+        self.runnable[warps] = False
+        self.waits.update(dict.fromkeys(map(int, warps), reason))
+
+    def wake(self, warps: Array) -> None:
+        self.runnable[warps] = True
+        for warp in warps:
+            self.waits.pop(int(warp), None)
+
+    def without(self, warps: Array) -> Array:
+        """The active lanes, less those of `warps`."""
+        keep = np.ones(self.warps, bool)
+        keep[warps] = False
+        return self.active & np.repeat(keep, self.warp_size)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.at == self.exited or (self.at is None and bool((self.current == self.exited).all()))
+
+    def waiting(self) -> list[str]:
+        """One line per warp that has not ended: where it stands and what it waits for."""
+        lines: list[str] = []
+        if self.has_ended:
+            return lines
+        places = self.current.reshape(self.warps, -1).min(axis=1)
+        for warp in range(self.warps):
+            if places[warp] < self.exited:
+                block = self.program.blocks[places[warp]]
+                at = block.steps[0].instruction if block.steps else block.terminator
+                reason = self.waits[warp]() if warp in self.waits else "can run"
+                lines.append(f"warp {warp}, LLVM line {at.line}: {reason}")
+        return lines
 
     # -- lanes
     def uniform(self, value: Array, what: str) -> int:
@@ -155,17 +283,6 @@ class Cta:
     def by_warp(self, value: Array) -> Array:
         """(lanes, ...) as (warps, lanes of a warp, ...)."""
         return value.reshape(self.warps, self.warp_size, *value.shape[1:])
-
-    def barrier(self, count: int | None) -> None:
-        """A barrier over `count` lanes (None: the whole CTA)."""
-        present = int(self.active.sum())
-        wanted = self.lanes if count is None else count
-        if present != wanted:
-            raise EmulatorError(
-                f"A barrier for {wanted} lanes is reached by {present} of the CTA's {self.lanes} lanes (the first lane "
-                f"missing is {int(np.argmin(self.active))}); on hardware the others would wait for ever."
-            )
-        self.shared.barrier(self.active_warps("The barrier"))
 
     # -- memory: addresses and rows are per lane of the CTA, `mask` says which lanes access (None: the active ones)
     def load(self, space: int, addresses: Array, size: int, align: int, mask: Array | None = None) -> Array:
@@ -203,10 +320,10 @@ class Cta:
         if space in GLOBAL_SPACES:
             return self.global_memory.load(addresses, size, lanes)
         if space in SHARED_SPACES:
-            return self.shared.load(addresses, size, lanes, self.warp_ids[lanes])
+            return self._load_shared(space, addresses, size, lanes)
         inside = self._in_window(space, addresses)
         result = np.empty((len(lanes), size), np.uint8)
-        for at, shift, real in ((inside, SHARED_WINDOW, 3), (~inside, 0, 1)):
+        for at, shift, real in ((inside, SHARED_WINDOW, CLUSTER_SPACE), (~inside, 0, 1)):
             if at.any():
                 result[at] = self._load(real, addresses[at] - np.uint64(shift), size, lanes[at])
         return result
@@ -216,12 +333,29 @@ class Cta:
         if space in GLOBAL_SPACES:
             self.global_memory.store(addresses, rows, lanes)
         elif space in SHARED_SPACES:
-            self.shared.store(addresses, rows, lanes, self.warp_ids[lanes], atomic)
+            for shared, at in self.shared_parts(space, addresses):
+                shared.store(addresses[at], rows[at], lanes[at], self.agents[lanes[at]], atomic)
         else:
             inside = self._in_window(space, addresses)
-            for at, shift, real in ((inside, SHARED_WINDOW, 3), (~inside, 0, 1)):
+            for at, shift, real in ((inside, SHARED_WINDOW, CLUSTER_SPACE), (~inside, 0, 1)):
                 if at.any():
                     self.store_lanes(real, addresses[at] - np.uint64(shift), rows[at], lanes[at], atomic)
+
+    def shared_parts(self, space: int, addresses: Array) -> list[tuple[SharedMemory, Any]]:
+        """The shared memories that addresses point into, each with the index of its addresses."""
+        if space != CLUSTER_SPACE or len(self.cluster.ctas) == 1:
+            return [(self.shared, slice(None))]
+        ranks = (addresses >> np.uint64(RANK_SHIFT)).astype(np.int64)
+        return [(self.cluster.peer(rank).shared, ranks == rank) for rank in map(int, np.unique(ranks))]
+
+    def _load_shared(self, space: int, addresses: Array, size: int, lanes: Array) -> Array:
+        result = np.empty((len(lanes), size), np.uint8)
+        for shared, at in self.shared_parts(space, addresses):
+            rows = shared.load(addresses[at], size, lanes[at], self.agents[lanes[at]])
+            if isinstance(at, slice):
+                return rows
+            result[at] = rows
+        return result
 
     def _in_window(self, space: int, addresses: Array) -> Array:
         if space != 0:
@@ -252,11 +386,14 @@ class Cta:
 
     def _load_atomic(self, space: int, addresses: Array, size: int, lanes: Array) -> Array:
         """The read of an atomic: unordered with other atomics, so it leaves no mark in the race check."""
-        if space in SHARED_SPACES:
-            return self.shared.load_atomic(addresses, size, lanes, self.warp_ids[lanes])
         if space == 0 and self._in_window(space, addresses).any():
-            return self.shared.load_atomic(addresses - np.uint64(SHARED_WINDOW), size, lanes, self.warp_ids[lanes])
-        return self._load(1 if space == 0 else space, addresses, size, lanes)
+            space, addresses = CLUSTER_SPACE, addresses - np.uint64(SHARED_WINDOW)
+        if space not in SHARED_SPACES:
+            return self._load(1 if space == 0 else space, addresses, size, lanes)
+        result = np.empty((len(lanes), size), np.uint8)
+        for shared, at in self.shared_parts(space, addresses):
+            result[at] = shared.load_atomic(addresses[at], size, lanes[at], self.agents[lanes[at]])
+        return result
 
     # -- asynchronous copies to shared memory: they land when their warp waits for them
     def start_copy(self, addresses: Array, rows: Array, mask: Array) -> None:
@@ -278,83 +415,5 @@ class Cta:
                     self.store_lanes(3, addresses, rows, lanes)
 
 
-def _located(error: EmulatorError, instruction: Instruction) -> str:
+def located(error: EmulatorError, instruction: Instruction) -> str:
     return f"{error}\n  LLVM line {instruction.line}: {instruction.text[:300]}"
-
-
-# -- block order
-def block_order(function: Function) -> list[Block]:
-    """Reachable blocks so that each comes after its predecessors, back edges aside, and loops are contiguous."""
-    blocks = function.blocks
-    entry = next(iter(blocks))
-    successors = {name: list(block.targets) for name, block in blocks.items()}
-    reachable, todo = {entry}, [entry]
-    while todo:
-        for target in successors[todo.pop()]:
-            if target not in blocks:
-                raise EmulatorError(f"The block '%{target}' does not exist.")
-            if target not in reachable:
-                reachable.add(target)
-                todo.append(target)
-    return [blocks[name] for name in _order(entry, reachable, successors)]
-
-
-def _order(entry: str, nodes: set[str], successors: dict[str, list[str]]) -> list[str]:
-    """Topological order of strongly connected components; inside each loop, the same with its header's back edges
-    cut."""
-    result = []
-    for component in reversed(_components(entry, nodes, successors)):
-        if len(component) == 1:
-            result.append(component[0])
-            continue
-        inside = set(component)
-        header = next(name for name in component if name == entry or _entered(name, inside, nodes, successors))
-        cut = {name: [t for t in successors[name] if t in inside and t != header] for name in component}
-        result += _order(header, inside, cut)
-    return result
-
-
-def _entered(name: str, inside: set[str], nodes: set[str], successors: dict[str, list[str]]) -> bool:
-    """Whether some block outside of the component branches to `name`."""
-    return any(name in successors[other] for other in nodes - inside)
-
-
-def _components(entry: str, nodes: set[str], successors: dict[str, list[str]]) -> list[list[str]]:
-    """Tarjan's algorithm without recursion: components in reverse topological order, each with its first-visited block
-    first."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
-    result: list[list[str]] = []
-
-    def enter(name: str) -> None:
-        index[name] = low[name] = len(index)
-        stack.append(name)
-        on_stack.add(name)
-        work.append((name, 0))
-
-    for root in [entry, *sorted(nodes)]:
-        if root in index:
-            continue
-        work: list[tuple[str, int]] = []
-        enter(root)
-        while work:
-            name, at = work.pop()
-            targets = [t for t in successors[name] if t in nodes]
-            if at < len(targets):
-                work.append((name, at + 1))
-                target = targets[at]
-                if target not in index:
-                    enter(target)
-                elif target in on_stack:
-                    low[name] = min(low[name], index[target])
-                continue
-            if work:
-                low[work[-1][0]] = min(low[work[-1][0]], low[name])
-            if low[name] == index[name]:
-                start = stack.index(name)
-                result.append(stack[start:])
-                on_stack.difference_update(stack[start:])
-                del stack[start:]
-    return result

@@ -18,6 +18,7 @@ import numpy as np
 
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.machine import Cta
+from tlxc.emulator.memory import RANK_SHIFT
 from tlxc.emulator.values import BF16, Array
 
 _ELEMENTS: dict[str, np.dtype[Any]] = {
@@ -148,7 +149,8 @@ def _shared_operand(cta: Cta, bits: int, extent: int, transposed: bool, kind: st
     if transposed and element_bits(kind) != 16:
         raise EmulatorError(f"wgmma takes an MN-major operand only for 16-bit types, not for {kind}.")
     address = Descriptor.decode(bits).addresses(extent, transposed)
-    rows = cta.shared.load_async(address.reshape(-1).astype(np.uint64), warps)
+    address = address + (cta.rank << RANK_SHIFT)  # a descriptor has 18 bits of the address: in the CTA's own memory
+    rows = cta.shared.load_async(address.reshape(-1).astype(np.uint64), warps + cta.first_warp)
     matrix = decode(rows, kind).reshape(address.shape[0], -1)
     return matrix.T if transposed else matrix
 

@@ -17,8 +17,11 @@ _LABEL = re.compile(r'^(?:"([^"]*)"|([\w.$-]+)):')
 
 @dataclass
 class Block:
+    """`origin` is the name that phis know the block by, where it is a piece of a larger one."""
+
     name: str
     instructions: list[Instruction] = field(default_factory=list)
+    origin: str = ""
 
     @property
     def terminator(self) -> Instruction:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tlxc.emulator import matrix, numerics
+from tlxc.emulator import barriers, matrix, numerics
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.generic import Factory, Handler, nothing, values
 from tlxc.emulator.machine import Cta
 from tlxc.emulator.parse import Instruction
+from tlxc.emulator.pending import Token
 from tlxc.emulator.values import Array, StructType
 
 _WORD = np.dtype(np.uint32)
@@ -26,6 +27,7 @@ def _simple(function: Callable[[Cta, list[Any]], Any]) -> Factory:
 # -- special registers
 def special_register(name: str) -> Callable[[Cta], Array] | None:
     """The value of a PTX special register over all lanes, named as in PTX without the `%` (`tid.x`)."""
+    name = name.replace("cluster_", "cluster.")
     if name in _REGISTERS:
         return lambda cta: np.broadcast_to(np.asarray(_REGISTERS[name](cta)).astype(_WORD), (cta.lanes,))
     return None
@@ -38,21 +40,33 @@ _REGISTERS: dict[str, Callable[[Cta], Any]] = {
     "ntid.x": lambda cta: cta.lanes,
     "ntid.y": lambda cta: 1,
     "ntid.z": lambda cta: 1,
-    "ctaid.x": lambda cta: cta.ctaid[0],
-    "ctaid.y": lambda cta: cta.ctaid[1],
-    "ctaid.z": lambda cta: cta.ctaid[2],
-    "nctaid.x": lambda cta: cta.nctaid[0],
-    "nctaid.y": lambda cta: cta.nctaid[1],
-    "nctaid.z": lambda cta: cta.nctaid[2],
     "laneid": lambda cta: cta.lane_ids % 32,
     "warpid": lambda cta: cta.warp_ids,
     "nwarpid": lambda cta: cta.warps,
     "warpsize": lambda cta: 32,
-    "cluster.ctarank": lambda cta: 0,
-    "cluster.nctarank": lambda cta: 1,
+    "cluster.ctarank": lambda cta: cta.rank,
+    "cluster.nctarank": lambda cta: cta.cluster.size,
+    "clock64": lambda cta: cta.tick(),
     "lanemask.lt": lambda cta: (1 << (cta.lane_ids % 32)) - 1,
     "lanemask.le": lambda cta: (2 << (cta.lane_ids % 32)) - 1,
     "lanemask.eq": lambda cta: 1 << (cta.lane_ids % 32),
+}
+
+
+def _axis(read: Callable[[Cta, int], int], axis: int) -> Callable[[Cta], int]:
+    return lambda cta: read(cta, axis)
+
+
+_BY_AXIS: dict[str, Callable[[Cta, int], int]] = {
+    "ctaid": lambda cta, axis: cta.ctaid[axis],
+    "nctaid": lambda cta, axis: cta.nctaid[axis],
+    "cluster.ctaid": lambda cta, axis: cta.ctaid[axis] % cta.cluster.shape[axis],
+    "cluster.nctaid": lambda cta, axis: cta.cluster.shape[axis],
+    "clusterid": lambda cta, axis: cta.ctaid[axis] // cta.cluster.shape[axis],
+    "nclusterid": lambda cta, axis: cta.nctaid[axis] // cta.cluster.shape[axis],
+}
+_REGISTERS |= {
+    f"{name}.{letter}": _axis(read, at) for name, read in _BY_AXIS.items() for at, letter in enumerate("xyz")
 }
 
 
@@ -64,14 +78,9 @@ def _sreg(call: Instruction, match: Match[str], attributes: str) -> Handler:
 
 
 # -- barriers
-def barrier_all(cta: Cta, args: list[Any]) -> tuple[()]:
-    cta.barrier(None)
-    return ()
-
-
-def barrier_count(cta: Cta, args: list[Any]) -> tuple[()]:
-    cta.uniform(args[0], "The barrier's number")
-    cta.barrier(cta.uniform(args[1], "The barrier's thread count"))
+def _arrive(cta: Cta, args: list[Any]) -> tuple[()]:
+    for number, count, warps in barriers.by_number(cta, *args):
+        barriers.arrive(cta, number, count, warps)
     return ()
 
 
@@ -181,9 +190,9 @@ def _redux(call: Instruction, match: Match[str], attributes: str) -> Handler:
     return run
 
 
-def _elect(cta: Cta, args: list[Any]) -> tuple[Array, Array]:
+def elect(cta: Cta, mask: Array) -> tuple[Array, Array]:
     """The lowest executing lane of each warp is elected."""
-    member_mask(cta, args[0], "elect.sync")
+    member_mask(cta, mask, "elect.sync")
     first = np.repeat(cta.by_warp(cta.active).argmax(axis=1), 32)
     return first.astype(np.uint32), (cta.lane_ids % 32) == first
 
@@ -264,18 +273,25 @@ def _mma(call: Instruction, match: Match[str], attributes: str) -> Handler:
 
 # -- asynchronous operations
 def proxy_fence(cta: Cta, args: list[Any]) -> tuple[()]:
-    cta.shared.proxy_fence(np.unique(cta.warp_ids[cta.active]))
+    cta.cluster.clocks.proxy_fence(np.unique(cta.agents[cta.active]))
     return ()
+
+
+def product_tokens(cta: Cta) -> dict[int, Token]:
+    """What the products that the executing warp groups issue now wait for."""
+    groups = np.unique(cta.warp_ids[cta.active]) // 4
+    queues = {int(g): cta.shared.queue(4 * int(g) + cta.first_warp) for g in groups}
+    return {group: Token(queue, queue.serial) for group, queue in queues.items()}
 
 
 def wgmma_commit(cta: Cta) -> None:
     for warp in cta.active_warps("wgmma.commit_group", group=4)[::4]:
-        cta.shared.commit_async(int(warp))
+        cta.shared.commit_async(int(warp) + cta.first_warp)
 
 
 def wgmma_wait(cta: Cta, pending: int) -> None:
     for warp in cta.active_warps("wgmma.wait_group", group=4)[::4]:
-        cta.shared.wait_async(int(warp), pending)
+        cta.shared.wait_async(int(warp) + cta.first_warp, pending)
 
 
 def _wgmma_wait(cta: Cta, args: list[Any]) -> tuple[()]:
@@ -342,14 +358,14 @@ def _effect(function: Callable[[Cta], None]) -> Factory:
 _N = r"llvm\.nvvm\."
 INTRINSICS: dict[str, Factory] = {
     _N + r"read\.ptx\.sreg\.(.*)": _sreg,
-    _N + r"barrier0|llvm\.nvvm\.barrier\.cta\.sync(?:\.aligned)?\.all": _simple(barrier_all),
-    _N + r"barrier\.cta\.sync(?:\.aligned)?\.count": _simple(barrier_count),
+    _N + r"barrier0|llvm\.nvvm\.barrier\.cta\.sync(?:\.aligned)?\.(?:all|count)": nothing,  # the gate has done all
+    _N + r"barrier\.cta\.arrive(?:\.aligned)?\.count": _simple(_arrive),
     _N + r"bar\.warp\.sync": _simple(_warp_sync),
     _N + r"shfl\.sync\.(idx|bfly|up|down)\.[if]32p?": _shfl,
     _N + r"vote\.(any|all|uni|ballot)\.sync": _vote,
     _N + r"redux\.sync\.(\w+)": _redux,
     _N + r"activemask": _simple(lambda cta, args: ballot(cta, np.ones(cta.lanes, bool))),
-    _N + r"elect\.sync": _simple(_elect),
+    _N + r"elect\.sync": _simple(lambda cta, args: elect(cta, args[0])),
     _N + r"(ex2|lg2|rsqrt|sqrt|rcp|tanh|sin|cos)\.approx\.(ftz\.)?f(?:32)?": _approx,
     _N + r"(sqrt|rcp)\.rn\.(ftz\.)?f": _approx,
     _N + r"fma\.rn\.(?:f|f16|bf16|f16x2|bf16x2)": values(numerics.fma),
@@ -358,7 +374,7 @@ INTRINSICS: dict[str, Factory] = {
     _N + r"mma\.m16n8k(\d+)\.row\.col\.(f32\.f32|f16\.f16|bf16|tf32|s8|u8)": _mma,
     _N + r"fence\.proxy\.async.*": _simple(proxy_fence),
     _N + r"(?:membar\..*|fence\.(?:acq_rel|sc|mbarrier).*|wgmma\.fence\.sync\.aligned|griddepcontrol\..*)": nothing,
-    _N + r"(?:setmaxnreg\..*|prefetch.*)": nothing,
+    _N + r"(?:setmaxnreg\..*|prefetch.*|nanosleep)": nothing,
     _N + r"wgmma\.commit_group\.sync\.aligned": _effect(wgmma_commit),
     _N + r"wgmma\.wait_group\.sync\.aligned": _simple(_wgmma_wait),
     _N + r"cp\.async\.c[ag]\.shared\.global\.(4|8|16)(?:\.s)?": _cp_async,

@@ -8,14 +8,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from tlxc.emulator import amdgcn, generic, nvptx, ptx
+from tlxc.emulator import amdgcn, barriers, generic, nvptx, nvptx_async, ptx
 from tlxc.emulator.cursor import Operand
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.instructions import Context, compile_instruction, gep_terms
-from tlxc.emulator.machine import CompiledBlock, Cta, Edge, Program, Step, block_order
+from tlxc.emulator.machine import CompiledBlock, Cta, Edge, Gate, Program, Step, located
 from tlxc.emulator.memory import SHARED_BASE, SHARED_WINDOW, constant_address
 from tlxc.emulator.module import Block, Function, Module
+from tlxc.emulator.order import block_order
 from tlxc.emulator.parse import Instruction
+from tlxc.emulator.segments import call_gate, cut_blocks, is_gate
 from tlxc.emulator.values import Array, IntType, LaneValue, PointerType, VoidType, lane_type, size_of
 
 _WORD = (1 << 64) - 1
@@ -30,16 +32,21 @@ class _Compiler:
     def __init__(self, module: Module, function: Function, lanes: int, warp_size: int) -> None:
         self.function, self.lanes = function, lanes
         self.addresses: dict[str, int] = {}
+        self.shared = {v.name for v in module.globals.values() if v.space == 3}
         self.registers: list[LaneValue | None] = []
         self.names: dict[str, int] = {}
         self.constants: dict[Any, int] = {}
         self.program = Program(
             function.name, lanes, warp_size, self.registers, [], shared_base=0 if function.is_amd else SHARED_BASE
         )
+        declared = re.search(r'"nvvm.cluster_dim"="(\d+),(\d+),(\d+)"', function.attributes.replace(" ", ""))
+        if declared:
+            self.program.cluster = (int(declared[1]), int(declared[2]), int(declared[3]))
         self._place_globals(module)
         for type_, name in function.params:
             self.program.params.append((self._name(name), lane_type(type_).dtype))
-        order = block_order(function)
+        self.pieces = cut_blocks(function.blocks)
+        order = block_order(self.pieces)
         self.index = {block.name: at for at, block in enumerate(order)}
         self.escaping = _escaping_names(order)
         for block in order:
@@ -87,14 +94,23 @@ class _Compiler:
         """The register of an operand; constants get one that holds them for all lanes."""
         if operand.kind == "local":
             return self._name(operand.value)
+        is_shared = operand.kind != "const" and self._is_shared(operand)
         if operand.kind != "const":
             operand = Operand(operand.type, "const", np.array(self._scalar(operand), lane_type(operand.type).dtype))
-        key = _constant_key(operand.value)
+        key = is_shared, _constant_key(operand.value)
         slot = self.constants.get(key)
         if slot is None:
             slot = self.constants[key] = len(self.registers)
             self.registers.append(self._spread(operand.value))
+            if is_shared:
+                self.program.shared_slots.append(slot)
         return slot
+
+    def _is_shared(self, operand: Operand) -> bool:
+        """Whether a constant is an address in shared memory, which differs between the CTAs of a cluster."""
+        if operand.kind == "global":
+            return operand.value in self.shared
+        return operand.kind == "expr" and any(self._is_shared(o) for o in operand.value[1])
 
     def _spread(self, value: Any) -> LaneValue:
         if isinstance(value, tuple):
@@ -124,36 +140,55 @@ class _Compiler:
 
     # -- code
     def _block(self, block: Block) -> CompiledBlock:
-        context = Context(self.slot, self._lookup, self._assembly)
-        steps = []
-        instruction = block.terminator
+        context = Context(self.slot, self._lookup, ptx.compile_assembly)
+        steps: list[Step] = []
+        instruction, gate = block.terminator, None
         try:
             for instruction in block.instructions[:-1]:
                 if instruction.opcode == "phi" or _is_debug(instruction):
                     continue
-                run = compile_instruction(context, instruction)
+                if not steps:
+                    gate = self._gate(instruction)
+                run = self._pseudo(instruction) or compile_instruction(context, instruction)
                 void = instruction.dst is None or isinstance(instruction.type, VoidType)
                 dst = -1 if void else self._name(cast(str, instruction.dst))
                 steps.append(Step(run, dst, instruction.dst not in self.escaping, instruction))
             instruction = block.terminator
-            return CompiledBlock(steps, self._terminator(block), instruction)
+            return CompiledBlock(steps, self._terminator(block), instruction, gate)
         except EmulatorError as error:
             if error.located:
                 raise
-            text = f"{error}\n  LLVM line {instruction.line}: {instruction.text[:300]}"
-            raise EmulatorError(text, located=True) from None
+            raise EmulatorError(located(error, instruction), located=True) from None
+
+    def _pseudo(self, i: Instruction) -> Callable[[Cta], LaneValue] | None:
+        """The pieces of inline PTX that was taken apart."""
+        if i.opcode == "asm.enter":
+            return ptx.enter_site(i.detail["site"], [self.slot(o) for o in i.operands])
+        if i.opcode == "asm.run":
+            return ptx.run_statements(i.detail["site"], i.detail["code"])
+        return ptx.leave_site(i.detail["site"]) if i.opcode == "asm.leave" else None
+
+    def _gate(self, first: Instruction) -> Gate | None:
+        """The gate of a block that begins with an instruction that may have to wait."""
+        if first.opcode == "asm.run":
+            statement = first.detail["code"][0]
+            needed = statement.waits or statement.needs_warp_group
+            return ptx.site_gate(first.detail["site"], statement) if needed else None
+        if "asm" in first.detail:
+            return barriers.warp_group_gate if first.detail["site"].needs_warp_group else None
+        if not is_gate(first):
+            return None
+        gate, slots = call_gate(first.detail["callee"]), [self.slot(o) for o in first.operands]
+        return lambda cta: gate(cta, [cta.regs[s] for s in slots])
 
     def _lookup(self, instruction: Instruction) -> Callable[[Cta, list[Any]], Any]:
         name = instruction.detail["callee"]
-        for table in (generic.INTRINSICS, nvptx.INTRINSICS, amdgcn.INTRINSICS):
+        for table in (generic.INTRINSICS, nvptx.INTRINSICS, nvptx_async.INTRINSICS, amdgcn.INTRINSICS):
             for pattern, factory in table.items():
                 match = re.fullmatch(pattern, name)
                 if match:
                     return factory(instruction, match, self.function.attributes)
         raise EmulatorError(f"The function @{name} is not known to the emulator.")
-
-    def _assembly(self, instruction: Instruction) -> Callable[[Cta, list[Any]], Any]:
-        return ptx.compile_assembly(instruction)
 
     def _terminator(self, block: Block) -> Callable[[Cta], None]:
         terminator = block.terminator
@@ -164,6 +199,8 @@ class _Compiler:
             return _unreachable
         if len(edges) == 1:
             return _leave(edges[0])
+        if terminator.opcode == "asm.branch":
+            return _site_branch(terminator.detail["site"], terminator.detail["guard"], edges)
         value = self.slot(terminator.operands[0])
         if terminator.opcode == "br":
             return _branch(value, edges)
@@ -173,12 +210,12 @@ class _Compiler:
 
     def _edge(self, block: Block, target: str) -> Edge:
         moves = []
-        for instruction in self.function.blocks[target].instructions:
+        for instruction in self.pieces[target].instructions:
             if instruction.opcode != "phi":
                 break
-            if block.name not in instruction.detail["blocks"]:
-                raise EmulatorError(f"The phi %{instruction.dst} has no value for the block %{block.name}.")
-            source = instruction.operands[instruction.detail["blocks"].index(block.name)]
+            if block.origin not in instruction.detail["blocks"]:
+                raise EmulatorError(f"The phi %{instruction.dst} has no value for the block %{block.origin}.")
+            source = instruction.operands[instruction.detail["blocks"].index(block.origin)]
             moves.append((self._name(cast(str, instruction.dst)), self.slot(source)))
         return Edge(self.index[target], moves)
 
@@ -196,6 +233,10 @@ def _is_debug(instruction: Instruction) -> bool:
 def _escaping_names(order: list[Block]) -> set[str | None]:
     """Names read in a block other than their own, and phi results."""
     home: dict[str, str] = {}
+    last: dict[str, str] = {}  # the piece that leaves a block, where phis read
+    for block in order:
+        if not any(target.startswith(f"{block.origin}#") for target in block.targets):
+            last[block.origin] = block.name
     for block in order:
         for instruction in block.instructions:
             if instruction.dst is not None and instruction.opcode != "phi":
@@ -204,7 +245,7 @@ def _escaping_names(order: list[Block]) -> set[str | None]:
     for block in order:
         for instruction in block.instructions:
             readers = (
-                instruction.detail["blocks"]
+                [last.get(name, name) for name in instruction.detail["blocks"]]
                 if instruction.opcode == "phi"
                 else [block.name] * len(instruction.operands)
             )
@@ -222,15 +263,25 @@ def _unreachable(cta: Cta) -> None:
     raise EmulatorError(f"Lane {int(np.argmax(cta.active))} reaches an unreachable instruction.")
 
 
-def _branch(value: int, edges: list[Edge]) -> Callable[[Cta], None]:
-    def terminate(cta: Cta) -> None:
-        condition = cast(Array, cta.regs[value])
-        yes, no = cta.active & condition, cta.active & ~condition
-        for mask, edge in ((yes, edges[0]), (no, edges[1])):
-            if mask.any():
-                cta.take(edge, mask)
+def _split(cta: Cta, condition: Array, edges: list[Edge]) -> None:
+    yes = cta.active & condition
+    if not yes.any():
+        cta.take(edges[1], cta.active)
+        return
+    no = cta.active & ~condition
+    if not no.any():
+        cta.take(edges[0], cta.active)
+        return
+    for mask, edge in ((yes, edges[0]), (no, edges[1])):
+        cta.take(edge, mask)
 
-    return terminate
+
+def _branch(value: int, edges: list[Edge]) -> Callable[[Cta], None]:
+    return lambda cta: _split(cta, cast(Array, cta.regs[value]), edges)
+
+
+def _site_branch(site: ptx.Site, guard: tuple[int, bool], edges: list[Edge]) -> Callable[[Cta], None]:
+    return lambda cta: _split(cta, ptx.site_condition(cta.frames[site], guard), edges)
 
 
 def _switch(value: int, cases: list[Array], edges: list[Edge]) -> Callable[[Cta], None]:

@@ -1,4 +1,8 @@
-"""Inline PTX: straight-line code with scopes, predicates and typed registers, compiled once per call site."""
+"""Inline PTX: code with scopes, predicates, labels and typed registers, compiled once per call site.
+
+Where a block of it neither branches nor waits for other warps it runs in one go; otherwise `segments.py` takes it
+apart.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ import numpy as np
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.machine import Cta
 from tlxc.emulator.parse import Instruction
+from tlxc.emulator.pending import Pending
+from tlxc.emulator.ptx_async import compile_gate
 from tlxc.emulator.ptx_opcodes import compile_opcode
 from tlxc.emulator.ptx_operands import (
     UNSIGNED,
@@ -39,10 +45,10 @@ class _Assembler:
     def __init__(self, operand_bits: list[int]) -> None:
         self.widths = list(operand_bits)
         self.scopes: list[dict[str, int]] = [{}]
-        self.code: list[PtxInstruction] = []
+        self.code: list[PtxInstruction | str] = []
 
     def assemble(self, text: str) -> None:
-        text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text.replace("${:uid}", ""), flags=re.S)
         for statement in self._statements(text):
             if statement == "{":
                 self.scopes.append({})
@@ -50,18 +56,20 @@ class _Assembler:
                 self.scopes.pop()
             elif statement.startswith(".reg"):
                 self._declare(statement)
+            elif statement.endswith(":"):
+                self.code.append(statement[:-1])
             else:
                 self.code.append(self._instruction(statement))
 
     @staticmethod
     def _statements(text: str) -> list[str]:
-        """Split at `;`; a brace at the start of a statement is a scope."""
+        """Split at `;`; a brace at the start of a statement is a scope, a word before a colon a label."""
         statements = []
         for part in text.split(";"):
             part = part.strip()
-            while part[:1] in ("{", "}") and part:
-                statements.append(part[0])
-                part = part[1:].strip()
+            while match := re.match(r"([{}]|[\w$%]+:(?!:))\s*", part):
+                statements.append(match[1])
+                part = part[match.end() :]
             if part:
                 statements.append(part)
         return statements
@@ -80,7 +88,7 @@ class _Assembler:
     def _instruction(self, statement: str) -> PtxInstruction:
         match = re.fullmatch(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\.[\w:]+)*)\s*(.*)", statement, re.S)
         if not match:
-            raise EmulatorError(f"The PTX statement '{statement}' is not understood; straight-line code is supported.")
+            raise EmulatorError(f"The PTX statement '{statement}' is not understood.")
         guard = None
         if match[2]:
             register = self._operand(match[2])
@@ -88,6 +96,8 @@ class _Assembler:
                 raise EmulatorError(f"The guard of '{statement}' is not a predicate register.")
             guard = (register.index, match[1] == "!")
         modifiers = tuple(m for m in match[4].split(".") if m)
+        if match[3] == "bra":
+            return PtxInstruction("bra", modifiers, [], " ".join(statement.split()), guard, match[5].strip())
         operands = [self._operand(o) for o in _split(match[5])]
         return PtxInstruction(match[3], modifiers, operands, " ".join(statement.split()), guard)
 
@@ -114,6 +124,10 @@ class _Assembler:
         return Register(index)
 
     def _address(self, text: str) -> Address:
+        if "," in text:  # [tensor map, {coordinates}]
+            map_, coordinates = _split(text)
+            address = self._address(map_)
+            return Address(address.base, address.offset, self._operand(coordinates))
         match = re.fullmatch(r"\s*([\w$%]+)\s*(?:\+\s*(-?\w+))?\s*", text)
         if not match:
             raise EmulatorError(f"The PTX address '[{text}]' is not supported; [register] and [register+offset] are.")
@@ -184,8 +198,53 @@ def _register_bits(type_: Type) -> int:
     return 1 if str(type_) == "i1" else 8 * max(2, size_of(type_))
 
 
-def compile_assembly(call: Instruction) -> Callable[[Cta, list[Any]], Any]:
-    """The handler of one `call asm`."""
+@dataclass(eq=False)
+class Site:
+    """One `call asm`: the registers are those of results, arguments and declarations, in this order. `code` holds
+    statements, and the names of labels as strings."""
+
+    constraints: _Constraints
+    results: list[Type]
+    arguments: int
+    widths: list[int]
+    code: list[PtxInstruction | str]
+    is_struct: bool
+
+    @property
+    def takes_apart(self) -> bool:
+        """Whether it has control flow, or statements that may wait for other warps."""
+        return any(isinstance(i, str) or i.opcode == "bra" or i.waits for i in self.code)
+
+    @property
+    def needs_warp_group(self) -> bool:
+        return any(isinstance(i, PtxInstruction) and i.needs_warp_group for i in self.code)
+
+    def frame(self, cta: Cta, args: list[Any]) -> Frame:
+        """Registers with the arguments in them."""
+        first_input, first_local = len(self.results), len(self.results) + self.arguments
+        pending = {first_input + at: value for at, value in enumerate(args) if type(value) is Pending}
+        if pending:
+            args = [value.value if type(value) is Pending else value for value in args]
+        registers = [_zeros(cta.lanes, bits) for bits in self.widths[:first_input]]
+        registers += [_to_register(value, bits) for value, bits in zip(args, self.widths[first_input:])]
+        registers += [_zeros(cta.lanes, bits) for bits in self.widths[first_local:]]
+        for argument, output in self.constraints.ties.items():
+            registers[output] = registers[first_input + argument]
+            if first_input + argument in pending:
+                pending[output] = pending[first_input + argument]
+        return Frame(cta, registers, cta.active, pending=pending)
+
+    def values(self, frame: Frame) -> Any:
+        """What the call returns."""
+        values: list[Any] = [_from_register(frame.registers[i], type_) for i, type_ in enumerate(self.results)]
+        for at, pending in frame.pending.items():
+            if at < len(values) and pending.is_pending:
+                values[at] = pending.holding(values[at])
+        return tuple(values) if self.is_struct or not values else values[0]
+
+
+def assemble(call: Instruction) -> Site:
+    """Parses the asm of a call."""
     constraints = _parse_constraints(call.detail["constraints"])
     results, arguments = _result_types(call.type), [o.type for o in call.operands]
     if constraints.outputs != len(results) or constraints.inputs != len(arguments):
@@ -195,33 +254,88 @@ def compile_assembly(call: Instruction) -> Callable[[Cta, list[Any]], Any]:
         )
     assembler = _Assembler([_register_bits(t) for t in [*results, *arguments]])
     assembler.assemble(call.detail["asm"])
-    widths, scalar = assembler.widths, not isinstance(call.type, StructType)
-    actions = [(i, compile_opcode(i)) for i in assembler.code]
-    first_input, first_local = len(results), len(results) + len(arguments)
+    is_struct = isinstance(call.type, StructType)
+    return Site(constraints, results, len(arguments), assembler.widths, assembler.code, is_struct)
+
+
+def compile_assembly(call: Instruction) -> Callable[[Cta, list[Any]], Any]:
+    """The handler of one `call asm` that runs from its start to its end."""
+    site: Site = call.detail["site"]
+    actions = [(i, compile_opcode(i)) for i in site.code if isinstance(i, PtxInstruction)]
 
     def run(cta: Cta, args: list[Any]) -> Any:
-        registers = [_zeros(cta.lanes, bits) for bits in widths[:first_input]]
-        registers += [_to_register(value, bits) for value, bits in zip(args, widths[first_input:])]
-        registers += [_zeros(cta.lanes, bits) for bits in widths[first_local:]]
-        for argument, output in constraints.ties.items():
-            registers[output] = registers[first_input + argument]
-        _execute(Frame(cta, registers, cta.active), actions)
-        values = [_from_register(registers[i], type_) for i, type_ in enumerate(results)]
-        return values[0] if scalar and values else tuple(values)
+        frame = site.frame(cta, args)
+        _execute(frame, actions, False)
+        return site.values(frame)
 
     return run
 
 
-def _execute(frame: Frame, actions: list[tuple[PtxInstruction, Action]]) -> None:
+# -- a site that is taken apart: its frame lives in the CTA, and every write concerns the active lanes only
+def enter_site(site: Site, slots: list[int]) -> Callable[[Cta], tuple[()]]:
+    def run(cta: Cta) -> tuple[()]:
+        new, old = site.frame(cta, [cta.regs[s] for s in slots]), cta.frames.get(site)
+        if old is not None and not cta.full:
+            new.registers = [np.where(cta.active, n, o) for n, o in zip(new.registers, old.registers)]
+            new.pending = {**old.pending, **new.pending}
+        cta.frames[site] = new
+        return ()
+
+    return run
+
+
+def run_statements(site: Site, code: list[PtxInstruction]) -> Callable[[Cta], tuple[()]]:
+    actions = [(i, compile_opcode(i)) for i in code]
+
+    def run(cta: Cta) -> tuple[()]:
+        _execute(cta.frames[site], actions, not cta.full)
+        return ()
+
+    return run
+
+
+def leave_site(site: Site) -> Callable[[Cta], Any]:
+    return lambda cta: site.values(cta.frames[site])
+
+
+def site_gate(site: Site, instruction: PtxInstruction) -> Callable[[Cta], Array]:
+    """Which active lanes may execute a statement that waits; those that its guard leaves out do not wait."""
+    gate = compile_gate(instruction)
+
+    def run(cta: Cta) -> Array:
+        frame = cta.frames[site]
+        guard = _guard(frame, instruction)
+        frame.mask = cta.active if guard is None else guard
+        if not frame.mask.any():
+            return cta.active
+        try:
+            return gate(frame)
+        except EmulatorError as error:
+            raise EmulatorError(f"{error}\n  PTX: {instruction.text[:200]}") from None
+
+    return run
+
+
+def _guard(frame: Frame, instruction: PtxInstruction) -> Array | None:
+    """The active lanes whose guard holds; None without a guard."""
+    if instruction.guard is None:
+        return None
+    return frame.cta.active & site_condition(frame, instruction.guard)
+
+
+def site_condition(frame: Frame, guard: tuple[int, bool]) -> Array:
+    index, negated = guard
+    return ~frame.registers[index] if negated else frame.registers[index]
+
+
+def _execute(frame: Frame, actions: list[tuple[PtxInstruction, Action]], partial: bool) -> None:
+    """`partial`: other lanes have live values in the frame."""
     everyone = frame.cta.active
     for instruction, action in actions:
-        frame.mask, frame.guarded = everyone, instruction.guard is not None
-        if instruction.guard is not None:
-            index, negated = instruction.guard
-            predicate = frame.registers[index]
-            frame.mask = everyone & (~predicate if negated else predicate)
-            if not frame.mask.any():
-                continue
+        guard = _guard(frame, instruction)
+        frame.mask, frame.guarded = everyone if guard is None else guard, partial or guard is not None
+        if guard is not None and not guard.any():
+            continue
         try:
             action(frame)
         except EmulatorError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tlxc.emulator import matrix, numerics, nvptx
+from tlxc.emulator import matrix, numerics, nvptx, ptx_async
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.instructions import FCMP
 from tlxc.emulator.ptx_operands import (
@@ -348,6 +348,8 @@ def _ld(i: PtxInstruction) -> Action:
 
 
 def _st(i: PtxInstruction) -> Action:
+    if i.has("async"):
+        return ptx_async.store_async(i)
     space, type_name = _space(i), f"b{type_bits(i.type)}"
     address, registers = i.operands[0], _elements(i.operands[1])
     _checked_vector(i, registers)
@@ -398,9 +400,11 @@ def _atom(i: PtxInstruction) -> Action:
 
 
 def _cp(i: PtxInstruction) -> Action:
-    """cp.async.{ca,cg}.shared.global, commit_group, wait_group, wait_all."""
-    if i.modifiers[:1] != ("async",) or "bulk" in i.modifiers:
-        raise i.unknown("only the cp.async forms without .bulk are supported")
+    """cp.async.{ca,cg}.shared.global, commit_group, wait_group, wait_all; bulk copies."""
+    if "bulk" in i.modifiers:
+        return ptx_async.bulk_copy(i)
+    if i.modifiers[:1] != ("async",) or i.has("mbarrier"):
+        raise i.unknown("of cp, the copies, commits and waits of cp.async are supported")
     if i.has("commit_group"):
         return lambda frame: nvptx.commit_copies(frame.cta)
     if i.has("wait_group"):
@@ -425,28 +429,11 @@ def _constant(i: PtxInstruction, at: int) -> int:
 
 
 # -- synchronisation
-def _unguarded(i: PtxInstruction) -> None:
-    if i.guard is not None:
-        raise i.unknown("a guard on a synchronising instruction is not supported")
-
-
-def _bar(i: PtxInstruction) -> Action:
-    """bar.sync a[, b], barrier[.cta].sync[.aligned], bar.warp.sync."""
-    _unguarded(i)
-    if i.has("warp"):
-        return lambda frame: nvptx.member_mask(frame.cta, frame.read(i.operands[0], "b32"), "bar.warp.sync")
-    if not i.has("sync"):
-        raise i.unknown("only barriers with .sync are supported")
-    if len(i.operands) < 2:
-        return lambda frame: frame.cta.barrier(None)
-    return lambda frame: frame.cta.barrier(
-        frame.cta.uniform(frame.read(i.operands[1], "u32"), "The barrier's thread count")
-    )
-
-
 def _fence(i: PtxInstruction) -> Action:
     if i.has("proxy"):
-        return lambda frame: frame.cta.shared.proxy_fence(np.unique(frame.cta.warp_ids[frame.mask]))
+        return lambda frame: frame.cta.cluster.clocks.proxy_fence(np.unique(frame.cta.agents[frame.mask]))
+    if i.has("mbarrier_init"):
+        return lambda frame: frame.cta.cluster.clocks.mbarrier_init_fence(np.unique(frame.cta.agents[frame.mask]))
     return lambda frame: None
 
 
@@ -456,7 +443,7 @@ def _nothing(i: PtxInstruction) -> Action:
 
 def _shfl(i: PtxInstruction) -> Action:
     """shfl.sync.mode.b32 d[|p], a, b, c, membermask"""
-    _unguarded(i)
+    ptx_async.unguarded(i)
     mode = next((m for m in i.modifiers if m in ("idx", "bfly", "up", "down")), "idx")
     *dsts, value, operand, clamp, mask = i.operands
 
@@ -469,7 +456,7 @@ def _shfl(i: PtxInstruction) -> Action:
 
 
 def _vote(i: PtxInstruction) -> Action:
-    _unguarded(i)
+    ptx_async.unguarded(i)
     dst, predicate, mask = i.operands
     mode = next(m for m in i.modifiers if m in ("any", "all", "uni", "ballot"))
     return lambda frame: frame.write(
@@ -541,7 +528,7 @@ def _mma(i: PtxInstruction) -> Action:
 
 
 def _wgmma(i: PtxInstruction) -> Action:
-    _unguarded(i)
+    ptx_async.unguarded(i)
     if i.has("fence"):
         return _nothing(i)
     if i.has("commit_group"):
@@ -571,10 +558,12 @@ def _wgmma_mma(i: PtxInstruction) -> Action:
 
     def run(frame: Frame) -> None:
         left = [frame.read(r, "b32") for r in a.parts] if in_registers else frame.read(a, "b64")
-        start = [frame.read(r, kinds[0]) for r in accumulators]
+        start = [frame.accumulator(r, kinds[0]) for r in accumulators]
         result = matrix.wgmma(frame.cta, op, left, frame.read(b, "b64"), start, frame.read(keep, "pred"))
+        tokens = nvptx.product_tokens(frame.cta)
         for register, value in zip(accumulators, result):
             frame.write(register, value)
+            frame.promise(register, tokens)
 
     return run
 
@@ -610,8 +599,12 @@ OPCODES: dict[str, Compile] = {
     "atom": _atom,
     "red": _atom,
     "cp": _cp,
-    "bar": _bar,
-    "barrier": _bar,
+    "bar": ptx_async.bar,
+    "barrier": ptx_async.bar,
+    "mbarrier": ptx_async.mbarrier_,
+    "mapa": ptx_async.mapa,
+    "elect": ptx_async.elect,
+    **dict.fromkeys(("setmaxnreg", "griddepcontrol", "prefetch", "nanosleep"), _nothing),
     "fence": _fence,
     "membar": _nothing,
     "shfl": _shfl,

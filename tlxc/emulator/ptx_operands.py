@@ -17,6 +17,7 @@ import numpy as np
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.machine import Cta
 from tlxc.emulator.nvptx import special_register
+from tlxc.emulator.pending import Pending, Token
 from tlxc.emulator.values import BF16, Array
 
 UNSIGNED: dict[int, np.dtype[Any]] = {
@@ -86,8 +87,11 @@ class Special:
 
 @dataclass(frozen=True)
 class Address:
+    """`coordinates` are those of a block in a tensor map."""
+
     base: Any
     offset: int
+    coordinates: Any = None
 
 
 @dataclass(frozen=True)
@@ -105,17 +109,21 @@ PtxOperand = Union[Register, Immediate, Special, Address, Vector, Sink]
 
 @dataclass
 class Frame:
-    """One execution of an asm block: its registers, and the lanes that execute the current instruction."""
+    """One execution of an asm block: its registers, and the lanes that execute the current instruction. `pending` are
+    the registers that hold accumulators of matrix products that are not waited for."""
 
     cta: Cta
     registers: list[Array]
     mask: Array
     guarded: bool = False
+    pending: dict[int, Pending] = field(default_factory=dict)
 
     def read(self, operand: Any, type_name: str) -> Array:
         """The operand's value over all lanes in the dtype of a PTX type."""
         dtype = type_dtype(type_name)
         if isinstance(operand, Register):
+            if self.pending and operand.index in self.pending:
+                self.pending[operand.index].settled()
             value = self.registers[operand.index]
             if value.dtype == dtype:
                 return value
@@ -152,6 +160,8 @@ class Frame:
             return
         if not isinstance(operand, Register):
             raise EmulatorError(f"A PTX result needs a register, found {operand}.")
+        if self.pending and not self.guarded:
+            self.pending.pop(operand.index, None)
         old = self.registers[operand.index]
         if old.dtype != bool:
             if value.dtype.kind not in "ui":
@@ -160,6 +170,18 @@ class Frame:
         elif value.dtype != bool:
             raise EmulatorError("A PTX value that is no predicate is written to a predicate register.")
         self.registers[operand.index] = np.where(self.mask, value, old) if self.guarded else value
+
+    def accumulator(self, operand: Any, type_name: str) -> Array:
+        """Like `read`, for the next product of a chain: it may be pending."""
+        if not isinstance(operand, Register):
+            return self.read(operand, type_name)
+        return self.registers[operand.index].view(type_dtype(type_name))
+
+    def promise(self, operand: Any, tokens: dict[int, Token]) -> None:
+        """The register holds a result that is to come; lanes of other warp groups keep what they wait for."""
+        old = self.pending.get(operand.index)
+        merged = {**(old.tokens if old else {}), **tokens}
+        self.pending[operand.index] = Pending(self.cta, self.registers[operand.index], merged)
 
     def addresses(self, operand: Any) -> Array:
         """Addresses over all lanes of `[register+offset]`; 32-bit registers hold shared addresses."""
@@ -174,13 +196,15 @@ class Frame:
 
 @dataclass
 class PtxInstruction:
-    """`opcode` is the first word, `modifiers` the others; `types` are the modifiers that are types."""
+    """`opcode` is the first word, `modifiers` the others; `types` are the modifiers that are types. `label` is where a
+    `bra` goes."""
 
     opcode: str
     modifiers: tuple[str, ...]
     operands: list[Any]
     text: str
     guard: tuple[int, bool] | None
+    label: str = ""
     types: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -194,6 +218,18 @@ class PtxInstruction:
 
     def has(self, modifier: str) -> bool:
         return modifier in self.modifiers
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may have to wait for other warps."""
+        if self.opcode == "mbarrier":
+            return self.has("try_wait")
+        return self.opcode in ("bar", "barrier") and not self.has("warp") and (self.has("sync") or self.has("wait"))
+
+    @property
+    def needs_warp_group(self) -> bool:
+        """Whether the four warps of a warp group execute it together."""
+        return self.opcode == "wgmma" and not self.has("fence")
 
     def unknown(self, what: str) -> EmulatorError:
         return EmulatorError(f"PTX '{self.text}': {what}.")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Union
+from typing import Any, Union, cast
 
 import ml_dtypes
 import numpy as np
 
 from tlxc.emulator.errors import EmulatorError
+from tlxc.emulator.pending import Pending, merge_pending
 
 Array = np.ndarray[Any, Any]
 LaneValue = Union[Array, "tuple[LaneValue, ...]"]
@@ -253,10 +254,12 @@ def to_bytes(value: Array, type_: Type) -> Array:
     return raw_bytes(value)
 
 
-def merge(mask: Array, new: LaneValue, old: LaneValue | None) -> LaneValue:
+def merge(mask: Array, new: Any, old: Any) -> LaneValue:
     """`new` on the lanes of `mask`, `old` elsewhere."""
     if old is None:
         return new
     if isinstance(new, tuple):
         return tuple(merge(mask, n, o) for n, o in zip(new, old))
-    return np.where(mask if new.ndim == 1 else mask[:, None], new, old)
+    if type(new) is Pending or type(old) is Pending:
+        return cast(Array, merge_pending(mask, new, old))
+    return cast(Array, np.where(mask if new.ndim == 1 else mask[:, None], new, old))

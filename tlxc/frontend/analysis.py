@@ -12,11 +12,14 @@ Decide = Callable[[ast.expr], bool | None]
 
 
 def _alive(node: ast.AST, decide: Decide) -> Iterator[ast.AST]:
-    """The node and everything inside it, in order of the text, but for the dead branches of `if` statements."""
+    """The node and everything inside it, in order of the text, but for tasks and the dead branches of `if`
+    statements."""
     yield node
     children: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.If) and (known := decide(node.test)) is not None:
         children = [node.test, *(node.body if known else node.orelse)]
+    elif isinstance(node, ast.With):  # a task's names are its own, and nothing returns out of it
+        children = []
     elif isinstance(node, ast.comprehension):  # its target is local to it
         children = [node.iter, *node.ifs]
     for child in children:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tlxc.errors import CompileError
 from tlxc.ir.core import Region
+from tlxc.ir.types import Scalar
 from tlxc.language import math
 from tlxc.language.core import describe, tensor
 
@@ -50,6 +51,14 @@ def condition(v: Visitor, node: ast.expr, keyword: str) -> bool | tensor:
             fix="choose element by element with tl.where(cond, x, y), or reduce the tile to a scalar with tl.max",
         )
     truth: tensor = v.apply(node, math.truth, value)
+    if isinstance(truth.type, Scalar) and truth.type.uniform != "task":
+        raise v.error(
+            node,
+            f"the condition of `{keyword}` differs between the threads of the task",
+            found=f"a value that is known per {truth.type.uniform} only",
+            allowed="conditions that all threads of the task agree on",
+            fix="store from one thread by a scalar tl.store, or choose with tl.where",
+        )
     return truth
 
 

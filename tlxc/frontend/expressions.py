@@ -22,7 +22,7 @@ from . import branches, calls, loops
 from .assign import assign
 from .globals import UNDEFINED, admit, has_attribute
 from .scope import suggestion
-from .values import describe_type, is_runtime, same
+from .values import RUNTIME, describe_type, is_runtime, same
 
 if TYPE_CHECKING:
     from .visitor import Visitor
@@ -105,7 +105,7 @@ def _attribute(v: Visitor, node: ast.Attribute) -> Any:
 
 def attribute(v: Visitor, node: ast.AST, base: Any, name: str) -> Any:
     """`base.name` of a value that is no module."""
-    if name == "value" and not isinstance(base, tensor):
+    if name == "value" and not isinstance(base, RUNTIME):
         return base  # compile-time values stand for themselves, with or without `.value`
     if not has_attribute(base, name):
         fix = "" if name.startswith("_") else suggestion(name, [n for n in dir(base) if has_attribute(base, n)])
@@ -191,7 +191,7 @@ def _compare(v: Visitor, node: ast.Compare) -> Any:
 
 def _compare_two(v: Visitor, node: ast.Compare, op: ast.cmpop, a: Any, b: Any) -> Any:
     if isinstance(op, (ast.Is, ast.IsNot)):
-        if isinstance(a, tensor) and isinstance(b, tensor):
+        if isinstance(a, RUNTIME) and isinstance(b, RUNTIME):
             raise v.error(node, "`is` does not compare run-time values", fix="write `==`")
         return same(a, b) is isinstance(op, ast.Is)
     if isinstance(op, (ast.In, ast.NotIn)):

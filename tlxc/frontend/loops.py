@@ -17,6 +17,7 @@ from tlxc.ir.core import Region, Value
 from tlxc.ir.types import DType, Scalar, int32, int64
 from tlxc.language import promotion, tl
 from tlxc.language.core import as_tensor, convert, tensor
+from tlxc.language.handles import check_uniform
 
 from .analysis import assigned
 from .assign import assign
@@ -153,6 +154,8 @@ def _bounds(v: Visitor, node: ast.expr, bounds: Any) -> tuple[DType, list[Value]
         )
 
     def value(x: Any) -> Value:
+        if isinstance(x, tensor):
+            v.apply(node, check_uniform, x, "a bound of a loop")
         converted: tensor = v.apply(node, convert if isinstance(x, tensor) else as_tensor, x, dtype)
         return converted.value
 

@@ -41,13 +41,14 @@ class Frame:
     """One function being compiled: the kernel, or a helper inlined at `callers` (innermost call first).
 
     `loops` counts the run-time loops around the present statement, `copies` how often statements after an early return
-    were compiled again."""
+    were compiled again.  `task`: the present statement stands in a task of a region that the function opens."""
 
     source: Source
     callers: tuple[Location, ...] = ()
     names: Names = field(default_factory=dict)
     loops: int = 0
     copies: int = 0
+    task: bool = False
 
 
 def suggestion(name: str, known: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tlxc.ir.types import Pointer, Scalar
+from tlxc.ir.types import Descriptor, Pointer, Scalar
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Argument:
     """A run-time argument.  `align`: bytes that the address is a multiple of (0: only the element's own size);
     `divisible`: an integer that the value is known to be a multiple of."""
 
-    type: Scalar | Pointer
+    type: Scalar | Pointer | Descriptor
     align: int = 0
     divisible: int = 1
 
@@ -28,3 +28,4 @@ class Signature:
     constants: tuple[tuple[str, Any], ...] = ()
     num_warps: int = 4
     maxnreg: int | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)

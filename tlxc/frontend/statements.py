@@ -11,7 +11,7 @@ from tlxc.ir.types import DType
 from tlxc.language import math
 from tlxc.language.core import as_tensor, constexpr, tensor
 
-from . import branches, expressions, loops
+from . import branches, expressions, loops, tasks
 from .assign import TARGETS, assign
 from .flow import Returned
 from .values import describe_type, is_runtime
@@ -64,6 +64,13 @@ def _annotated(v: Visitor, node: ast.AnnAssign) -> None:
 
 # --------------------------------------------------------------------------------------------------------------- return
 def _return(v: Visitor, node: ast.Return) -> Returned:
+    if v.frame.task:
+        raise v.error(
+            node,
+            "`return` inside a task is not supported",
+            found="a task, which ends together with the other tasks of its region",
+            fix="put the rest of the task under an `if`",
+        )
     if v.frame.loops:
         raise v.error(
             node,
@@ -114,7 +121,6 @@ REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.SetComp: ("a set", "use a tuple"),
     ast.Starred: ("`*` here", "write the items out"),
     ast.Try: ("`try`", "remove it: a kernel raises no exceptions"),
-    ast.With: ("`with`", "remove it: no context manager has a meaning in a kernel"),
     ast.Yield: ("`yield`", "store results through pointers with tl.store"),
     ast.YieldFrom: ("`yield`", "store results through pointers with tl.store"),
     ast.Match: ("`match`", "write `if` and `elif`"),
@@ -137,4 +143,5 @@ STATEMENTS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.If: branches.if_statement,
     ast.For: loops.for_statement,
     ast.While: loops.while_statement,
+    ast.With: tasks.with_statement,
 }

@@ -14,7 +14,10 @@ from typing import Any, Union
 from tlxc.ir.core import Value
 from tlxc.ir.types import DType, Scalar, Type, element_of, shape_of
 from tlxc.language import promotion
-from tlxc.language.core import as_tensor, describe, tensor
+from tlxc.language.core import as_tensor, describe, handle, tensor
+from tlxc.language.handles import wrap
+
+RUNTIME = (tensor, handle)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Mismatch(Exception):
 
 def is_runtime(x: Any) -> bool:
     """Whether any part of a value exists only at run time."""
-    return any(is_runtime(v) for v in x) if isinstance(x, tuple) else isinstance(x, tensor)
+    return any(is_runtime(v) for v in x) if isinstance(x, tuple) else isinstance(x, RUNTIME)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -60,8 +63,8 @@ def same(a: Any, b: Any) -> bool:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
-    if isinstance(a, tensor) or isinstance(b, tensor):
-        return isinstance(a, tensor) and isinstance(b, tensor) and a.value is b.value
+    if isinstance(a, RUNTIME) or isinstance(b, RUNTIME):
+        return isinstance(a, RUNTIME) and isinstance(b, RUNTIME) and a.value is b.value
     return type(a) is type(b) and repr(a) == repr(b) and bool(a == b)  # repr tells 0.0 from -0.0
 
 
@@ -74,7 +77,7 @@ def describe_type(x: Any) -> str:
     if isinstance(x, Fixed):
         return describe_type(x.value)
     if isinstance(x, Leaf):
-        return describe(tensor(Value(x.type)))
+        return describe(wrap(Value(x.type)))
     return f"the function `{x.__name__}`" if isinstance(x, FunctionType) else "None" if x is None else describe(x)
 
 
@@ -82,7 +85,7 @@ def carried(x: Any) -> Structure:
     """The structure of a value that enters a loop: numbers become run-time scalars of their natural dtype."""
     if isinstance(x, tuple):
         return Group(tuple(map(carried, x)))
-    if isinstance(x, tensor):
+    if isinstance(x, RUNTIME):
         return Leaf(x.value.type)
     return Leaf(Scalar(promotion.natural(x))) if promotion.is_literal(x) else Fixed(x)
 
@@ -91,11 +94,11 @@ def unify(a: Any, b: Any) -> Structure:
     """The structure of a value that is `a` on one path and `b` on the other; Mismatch where there is none."""
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         return Group(tuple(map(unify, a, b)))
-    if same(a, b) and not isinstance(a, tensor):
+    if same(a, b) and not isinstance(a, RUNTIME):
         return Fixed(a)
-    if isinstance(a, tensor) and fits(b, a.value.type):
+    if isinstance(a, RUNTIME) and fits(b, a.value.type):
         return Leaf(a.value.type)
-    if isinstance(b, tensor) and fits(a, b.value.type):
+    if isinstance(b, RUNTIME) and fits(a, b.value.type):
         return Leaf(b.value.type)
     if promotion.is_literal(a) and promotion.is_literal(b):
         x, y = promotion.natural(a), promotion.natural(b)
@@ -106,8 +109,8 @@ def unify(a: Any, b: Any) -> Structure:
 
 def fits(x: Any, type: Type) -> bool:
     """Whether a value has this type, or is a literal that takes it."""
-    if isinstance(x, tensor):
-        return x.value.type == type
+    if isinstance(x, RUNTIME):
+        return bool(x.value.type == type)
     if not promotion.is_literal(x) or not isinstance(type, Scalar):
         return False
     low, high = promotion.kind_rank(x), promotion.kind_rank(type.dtype)
@@ -131,6 +134,8 @@ def flatten(x: Any, structure: Structure) -> list[Value]:
         return [v for item, inner in zip(x, structure.items) for v in flatten(item, inner)]
     if isinstance(structure, Fixed):
         return []
+    if isinstance(x, handle):
+        return [x.value]
     element = element_of(structure.type)
     return [as_tensor(x, element if isinstance(element, DType) else None).value]
 
@@ -139,7 +144,7 @@ def rebuild(structure: Structure, values: Iterator[Value]) -> Any:
     """The value with this structure whose leaves are the next of `values`."""
     if isinstance(structure, Group):
         return tuple(rebuild(item, values) for item in structure.items)
-    return structure.value if isinstance(structure, Fixed) else tensor(next(values))
+    return structure.value if isinstance(structure, Fixed) else wrap(next(values))
 
 
 def leaf_types(structure: Structure) -> list[Type]:
@@ -153,7 +158,7 @@ def rename(x: Any, name: str) -> None:
     if isinstance(x, tuple):
         for i, item in enumerate(x):
             rename(item, f"{name}_{i}")
-    elif isinstance(x, tensor) and not x.value.name:
+    elif isinstance(x, RUNTIME) and not x.value.name:
         x.value.name = name
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tlxc.errors import CompileError, Location, TlxcError
 from tlxc.ir.core import Builder, Module, Param, Region, Value
 from tlxc.language.context import Context, building
-from tlxc.language.core import tensor
+from tlxc.language.handles import wrap
 
 from .analysis import assigned, has_return, names_used
 from .branches import fork
@@ -24,6 +24,7 @@ from .calls import describe_failure
 from .expressions import EXPRESSIONS
 from .flow import Flow, Fork, Returned, Splice, Step
 from .globals import PYTHON_BUILTINS, UNDEFINED, admit, find, unwrap
+from .phases import fill_phases
 from .scope import Binding, Frame, Undefined, suggestion
 from .signature import Signature
 from .source import MISSING, Source
@@ -186,12 +187,13 @@ class Visitor:
 def build(source: Source, signature: Signature, target: Target) -> Module:
     """The tile IR of a kernel for one signature: run-time arguments are the module's parameters, constants and defaults
     are Python values.  Raises CompileError with a location for whatever the kernel's author can get wrong."""
-    module = Module(source.name, num_warps=signature.num_warps, maxnreg=signature.maxnreg)
+    module = Module(source.name, num_warps=signature.num_warps, maxnreg=signature.maxnreg, cluster=signature.cluster)
     frame = Frame(source)
     visitor = Visitor(Builder(module), frame)
-    with building(Context(visitor.builder, target)):
+    with building(Context(visitor.builder, target)) as context:
         _bind_parameters(visitor, module, signature)
         visitor.run(source.node.body)
+    fill_phases(module, [p for p in context.private.values() if p.waits])
     return module
 
 
@@ -214,7 +216,7 @@ def _bind_parameters(visitor: Visitor, module: Module, signature: Signature) -> 
                 fix=f"give `{name}` a Python value at launch (on the command line: -D {name}=VALUE)",
             )
         if name in arguments:
-            value: Any = tensor(values[name])
+            value: Any = wrap(values[name])
         elif name in constants:
             value = constants[name]
         elif parameter.default is not MISSING:

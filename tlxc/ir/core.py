@@ -111,6 +111,7 @@ class Module:
     body: Region = field(default_factory=Region)
     num_warps: int = 4
     maxnreg: int | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)  # CTAs of a cluster along x, y, z; regroups the grid
     attrs: dict[str, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[Op]:

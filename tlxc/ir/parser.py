@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from tlxc.errors import Location, TlxcError
@@ -10,7 +11,7 @@ from tlxc.errors import Location, TlxcError
 from .core import Module, Op, Param, Region, Value
 from .layout import Layout, parse_layout
 from .memory import Memory, parse_memory
-from .types import DTYPES, Buffer, DType, Pointer, Scalar, Tensor, Type
+from .types import DTYPES, Barrier, Buffer, Descriptor, DType, Pointer, Scalar, Tensor, Token, Type
 
 
 class ParseError(TlxcError):
@@ -20,7 +21,7 @@ class ParseError(TlxcError):
 _TOKEN = re.compile(
     r"""\s+|(?P<string>"(?:[^"\\]|\\.)*")|(?P<value>%[\w.]+)|(?P<alias>\#\d+)|(?P<span>!\d+)|(?P<dtype>\$\w+)"""
     r"""|(?P<number>-?(?:0x[0-9a-f.]+p[+-]?\d+|inf\b|nan\b|\d+(?![\w])))|(?P<word>@?[A-Za-z_][\w.]*(?:@\w+)?)"""
-    r"""|(?P<shape>\d+(?:x\d+)*x(?=[a-z]))|(?P<mark>[{}()<>\[\],:=^@])"""
+    r"""|(?P<shape>\d+(?:x\d+)*x(?=[a-z]))|(?P<mark>[{}()<>\[\],:=^@*])"""
 )
 
 
@@ -89,27 +90,56 @@ class _Parser:
         word = self.next()
         if word == "ptr":
             return self.pointer()
-        if word in ("tensor", "buffer"):
-            return self.tile(word)
+        if word in _TILES:
+            return _TILES[word](self)
         name, _, uniform = word.partition("@")
         if name not in DTYPES:
             raise self.fail(f"{word!r} is no type")
         return Scalar(DTYPES[name], uniform or "task")
 
-    def tile(self, word: str) -> Type:
-        self.expect("<")
-        shape = tuple(int(n) for n in self.next()[:-1].split("x"))
-        if word == "tensor":
-            element = self.pointer() if self.accept("ptr") else self.dtype()
-            layout = self.layouts[self.next()] if self.accept(",") else None
-            self.expect(">")
-            return Tensor(shape, element, layout)  # type: ignore[arg-type]
-        dtype = self.pointer() if self.accept("ptr") else self.dtype()
-        self.expect(",")
-        storage = self.next()
-        memory = self.layouts[self.next()] if self.accept(",") else None
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.next()[:-1].split("x"))
+
+    def element(self) -> Pointer | DType:
+        return self.pointer() if self.accept("ptr") else self.dtype()
+
+    def layout(self) -> Any:
+        """After the element: an optional layout, and the closing bracket."""
+        layout = self.layouts[self.next()] if self.accept(",") else None
         self.expect(">")
-        return Buffer(shape, dtype, storage, memory)  # type: ignore[arg-type]
+        return layout
+
+    def tensor(self) -> Tensor:
+        self.expect("<")
+        return Tensor(self.shape(), self.element(), self.layout())
+
+    def buffer(self) -> Buffer:
+        self.expect("<")
+        count = 0
+        if self.peek(1) == "*":
+            count = int(self.next())
+            self.expect("*")
+        shape, element = self.shape(), self.element()
+        self.expect(",")
+        storage, pitch, group = self.next(), 0, 1
+        if self.peek(1) == "pitch":
+            self.expect(",")
+            self.expect("pitch")
+            pitch = int(self.next())
+            group = int(self.next()) if self.accept("group") else 1
+        return Buffer(shape, element, storage, self.layout(), count, pitch, group)
+
+    def barrier(self) -> Barrier:
+        words = []
+        if self.accept("<"):
+            while not self.accept(">"):
+                words.append(self.next())
+                self.accept(",")
+        return Barrier(int(words[0]) if words and words[0].isdigit() else 0, "warp" in words)
+
+    def descriptor(self) -> Descriptor:
+        self.expect("<")
+        return Descriptor(self.shape(), self.dtype(), self.layout())
 
     def attr(self) -> Any:
         token = self.next()
@@ -234,10 +264,21 @@ class _Parser:
         module.num_warps = int(self.next())
         if self.accept("maxnreg"):
             module.maxnreg = int(self.next())
+        if self.accept("cluster"):
+            module.cluster = self.attr()
         module.attrs = self.attrs()
         self.expect("{")
         module.body = self.region()
         return module
+
+
+_TILES: dict[str, Callable[[_Parser], Type]] = {
+    "tensor": _Parser.tensor,
+    "buffer": _Parser.buffer,
+    "barrier": _Parser.barrier,
+    "desc": _Parser.descriptor,
+    "token": lambda parser: Token(),
+}
 
 
 def _tokens(number: int, line: str) -> list[tuple[int, str]]:

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tlxc.errors import Location
@@ -22,7 +23,7 @@ from tlxc.errors import Location
 from .core import Module, Op, Region, Value
 from .layout import Layout
 from .memory import Memory
-from .types import Buffer, DType, Tensor, Type
+from .types import Buffer, Descriptor, DType, Tensor, Type
 
 
 def print_module(module: Module, locations: bool = False) -> str:
@@ -73,7 +74,9 @@ class Printer:
         if isinstance(t, Tensor) and t.layout is not None:
             return f"tensor<{'x'.join(map(str, t.shape))}x{t.element}, {self.alias(t.layout)}>"
         if isinstance(t, Buffer) and t.layout is not None:
-            return f"buffer<{'x'.join(map(str, t.shape))}x{t.dtype}, {t.storage}, {self.alias(t.layout)}>"
+            return f"{str(replace(t, layout=None))[:-1]}, {self.alias(t.layout)}>"
+        if isinstance(t, Descriptor) and t.box_layout is not None:
+            return f"{str(replace(t, box_layout=None))[:-1]}, {self.alias(t.box_layout)}>"
         return str(t)
 
     def attr(self, value: Any) -> str:
@@ -126,6 +129,7 @@ class Printer:
             text = f"{self.name(p.value)}: {self.type(p.type)}"
             params.append(text + f" align {p.align}" * bool(p.align) + f" divisible {p.divisible}" * (p.divisible != 1))
         limit = "" if module.maxnreg is None else f" maxnreg {module.maxnreg}"
+        limit += f" cluster {self.attr(module.cluster)}" if module.cluster != (1, 1, 1) else ""
         warps = f"warps {module.num_warps}{limit}"
         head = f"module @{module.name}({', '.join(params)}) {warps}{self.attrs(module.attrs)} {{"
         body: list[str] = []

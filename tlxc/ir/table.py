@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .core import Op
 
-FAMILIES = ("math", "shape", "reduce", "memory", "buffer", "barrier", "mma", "task", "control")
+FAMILIES = ("math", "shape", "reduce", "memory", "buffer", "barrier", "tma", "mma", "task", "cluster", "control")
 
 # What a trait promises:
 #   pure          no effect; may be duplicated, moved and deleted

@@ -126,34 +126,95 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tile in shared memory (`storage` smem); `layout` maps coordinates to element offsets."""
+    """A tile in shared memory, or an array of `count` such tiles (0: one tile, not an array).
+
+    `storage`: smem, or smem_cluster for the same place in another CTA of the cluster.  `layout` maps the coordinates of
+    one tile to element offsets; tiles of an array follow each other, `tile_bytes` apart.  In storage that several
+    allocations share, `group` tiles follow each other so, and such groups start `pitch` bytes apart (0: no groups).
+    """
 
     shape: tuple[int, ...]
     dtype: Element
     storage: str = "smem"
     layout: Memory | None = None
+    count: int = 0
+    pitch: int = 0
+    group: int = 1
 
     @property
-    def nbytes(self) -> int:
-        """Bytes the tile takes: the extent of its layout, or the packed size while it has none."""
+    def tile_bytes(self) -> int:
+        """Bytes of one tile: the extent of its layout, or the packed size while it has none."""
         elements = prod(self.shape) if self.layout is None else self.layout.extent
         return elements * self.dtype.bytes
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the start of the first tile to the end of the last."""
+        return self.tile_offset(max(1, self.count) - 1) + self.tile_bytes
+
+    def tile_offset(self, index: int) -> int:
+        """Bytes from the first tile of an array to another one."""
+        if not self.pitch:
+            return index * self.tile_bytes
+        return index // self.group * self.pitch + index % self.group * self.tile_bytes
+
     def __str__(self) -> str:
-        body = "x".join(map(str, self.shape)) + f"x{self.dtype}, {self.storage}"
+        array = f"{self.count} * " if self.count else ""
+        body = array + "x".join(map(str, self.shape)) + f"x{self.dtype}, {self.storage}"
+        if self.pitch:
+            body += f", pitch {self.pitch}" + f" group {self.group}" * (self.group > 1)
         return f"buffer<{body}>" if self.layout is None else f"buffer<{body}, {{{self.layout}}}>"
 
 
-Type = Union[Scalar, Pointer, Tensor, Buffer]
+@dataclass(frozen=True)
+class Barrier:
+    """An mbarrier in shared memory, 8 bytes, or an array of `count` (0: one).  `warp`: every thread arrives "
+    "by itself."""
+
+    count: int = 0
+    warp: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * max(1, self.count)
+
+    def __str__(self) -> str:
+        words = [str(self.count)] * bool(self.count) + ["warp"] * self.warp
+        return f"barrier<{', '.join(words)}>" if words else "barrier"
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A TMA tensor map: blocks of `shape` elements of `dtype` in global memory.  `box_layout` is the layout of the
+    buffers that it fills or reads, set by the buffer-layout pass; swizzle and hardware box follow from it."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    box_layout: Memory | None = None
+
+    def __str__(self) -> str:
+        body = "x".join(map(str, self.shape)) + f"x{self.dtype}"
+        return f"desc<{body}>" if self.box_layout is None else f"desc<{body}, {{{self.box_layout}}}>"
+
+
+@dataclass(frozen=True)
+class Token:
+    """Marks asynchronous work; nothing at run time."""
+
+    def __str__(self) -> str:
+        return "token"
+
+
+Type = Union[Scalar, Pointer, Tensor, Buffer, Barrier, Descriptor, Token]
 
 
 def element_of(t: Type) -> Element:
-    """Element of a tensor; a scalar's dtype; a pointer itself."""
+    """Element of a tensor; a scalar's, buffer's or descriptor's dtype; a pointer itself.  Barriers have none: int64."""
     if isinstance(t, Tensor):
         return t.element
-    if isinstance(t, (Scalar, Buffer)):
+    if isinstance(t, (Scalar, Buffer, Descriptor)):
         return t.dtype
-    return t
+    return t if isinstance(t, Pointer) else int64
 
 
 def shape_of(t: Type) -> tuple[int, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tlxc.errors import CompileError
-from tlxc.ir.types import DType, Pointer, Scalar
+from tlxc.ir.types import Descriptor, DType, Pointer, Scalar, int1
 
 from .core import builtin, check_dtype, describe, literal_int
 
@@ -45,3 +46,22 @@ def divisible(dtype: DType, by: int) -> Declared:
     if literal_int(by, "the divisor") < 1:
         raise CompileError("a divisor is positive", found=f"by={by}", allowed="1, 2, 3, ...")
     return Declared(Scalar(dtype), divisible=by)
+
+
+@builtin
+def tensor_descriptor_type(dtype: DType, block_shape: Sequence[int]) -> Descriptor:
+    """The type of a descriptor parameter, for annotations: `a: tlx.tensor_descriptor_type(tl.float16, (128, 64))`.
+
+    dtype: of the elements.  block_shape: elements of a copy, 1 to 5 dimensions, rows of a multiple of 16 bytes.  It
+    serves compilation ahead of time; at launch dtype and block shape are those of the `tlxc.TensorDescriptor` given.
+    Targets: sm_90 and later.  Errors: another dtype or shape.  No instruction.
+    """
+    element = check_dtype(dtype, "the dtype of tlx.tensor_descriptor_type")
+    shape = tuple(literal_int(extent, "an extent of block_shape") for extent in block_shape)
+    if not 1 <= len(shape) <= 5 or min(shape) < 1 or shape[-1] * element.bytes % 16 or element is int1:
+        raise CompileError(
+            "this is no block of a descriptor",
+            found=f"block_shape={shape} of {element!r}",
+            allowed="1 to 5 positive extents, the last of a multiple of 16 bytes; dtypes other than bool",
+        )
+    return Descriptor(shape, element)

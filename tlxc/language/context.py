@@ -5,22 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from tlxc.errors import CompileError
-from tlxc.ir.core import Builder
+from tlxc.ir.core import Builder, Op, Value
 
 if TYPE_CHECKING:
     from tlxc.targets import Target
 
 
+@dataclass(frozen=True)
+class TaskCopy:
+    """One copy of a task: `replica` counts the copies of one `async_task` from 0."""
+
+    num_warps: int
+    replica: int
+
+
+@dataclass
+class Private:
+    """The buffer of one place in the text that copies a block and waits, and of one copy of a task; for loads also the
+    barrier, and the waits at it, whose phases the frontend fills in when the kernel is complete."""
+
+    buffer: Value
+    barrier: Value | None
+    task: TaskCopy | None
+    waits: list[Op] = field(default_factory=list)
+
+
 @dataclass
 class Context:
-    """Builder and target of one compilation; the frontend sets `builder.loc` before it evaluates an expression."""
+    """Builder and target of one compilation; the frontend sets `builder.loc` before it evaluates an expression, and
+    `task` while it compiles the body of a task."""
 
     builder: Builder
     target: Target
+    task: TaskCopy | None = None
+    storages: int = 0  # numbers given to storage that allocations share
+    private: dict[Any, Private] = field(default_factory=dict)
+
+    @property
+    def num_warps(self) -> int:
+        """Warps of the task that runs the code which is being built."""
+        return self.builder.module.num_warps if self.task is None else self.task.num_warps
 
 
 _current: ContextVar[Context | None] = ContextVar("tlxc_context", default=None)

@@ -51,6 +51,47 @@ class constexpr:
         return f"constexpr({self.value!r})"
 
 
+class handle:
+    """A run-time value that is no number: a buffer, a barrier, a descriptor or a token.
+
+    It wraps one IR value, is passed to helpers, kept in tuples, captured by tasks, and never compared."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    @property
+    def type(self) -> Type:
+        return self.value.type
+
+    def describe(self) -> str:
+        """The value as error messages name it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value!r})"
+
+    def _no_comparison(self, other: object = None) -> Any:
+        raise CompileError(
+            f"a {type(self).__name__} is neither compared nor true or false",
+            found=self.describe(),
+            allowed="indexing, and the functions of tlx that take it",
+        )
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _no_comparison
+
+    def __iter__(self) -> Any:
+        raise CompileError(
+            f"a {type(self).__name__} cannot be iterated or unpacked",
+            found=self.describe(),
+            fix="index it: x[0], x[i]",
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
 class tensor:
     """A run-time value: a tile in registers, or a scalar (number or pointer), whose shape is ().
 
@@ -324,6 +365,8 @@ def describe(x: object) -> str:
     """A value as error messages name it."""
     if isinstance(x, tensor):
         return f"a {f'tile {x.shape} of' if x.shape else 'scalar'} {name_of(x.dtype)}"
+    if isinstance(x, handle):
+        return x.describe()
     if is_literal(x):
         return f"the compile-time value {x!r}"
     if isinstance(x, (DType, Pointer)):

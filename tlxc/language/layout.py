@@ -1,4 +1,4 @@
-"""Register layouts that a kernel author names, pins and prints."""
+"""Layouts of tiles and buffers that a kernel author names, pins and prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from tlxc.errors import CompileError
 from tlxc.ir.layout import Layout, LayoutError, from_shape_stride
-from tlxc.ir.types import Pointer
+from tlxc.ir.memory import Memory, row_major, widest_swizzle, xor_swizzled
+from tlxc.ir.types import DType, Pointer
 
 from .context import current
 from .core import builder, builtin, describe, tensor
@@ -31,6 +32,10 @@ class layout:
 
     shape: Modes
     stride: Modes
+
+    def __new__(cls, shape: Any, stride: Any = None) -> Any:
+        """`layout(swizzled_layout(...))` is that layout of a buffer."""
+        return shape if isinstance(shape, swizzled_layout) else super().__new__(cls)
 
     def __init__(self, shape: Sequence[Sequence[int]], stride: Sequence[Sequence[int]]) -> None:
         for name, groups in (("shape", shape), ("stride", stride)):
@@ -71,6 +76,83 @@ def _checked(name: str, groups: Any) -> Modes:
     return tuple(thread), tuple(value)
 
 
+@dataclass(frozen=True)
+class swizzled_layout:
+    """A layout of a buffer in shared memory: rows one after the other, in which vectors of 2**base elements are
+    permuted.  Vector q of row r lies at q ^ (r // P % 2**bits), where P = 2**(shift + base) / (extent of a row).
+
+    `order`: the dimensions, the contiguous one first; the last one where it is left out.  bits = 0 is no swizzle.
+    `tlx.layout(swizzled_layout(...))` is the same.  Goes into `tlx.local_alloc(layout=...)`, which checks that it fits:
+    a swizzle takes buffers of rank 2 whose rows are powers of two.
+    Example, what TMA and wgmma call a 128-byte swizzle, of rows of 64 float16: `swizzled_layout(3, 3, 3)`.
+    """
+
+    bits: int
+    base: int = 0
+    shift: int = 0
+    order: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bits", "base", "shift"):
+            n = getattr(self, name)
+            if not isinstance(n, int) or n < 0:
+                summary = f"{name} of swizzled_layout is a number of bits"
+                raise CompileError(summary, found=repr(n), allowed="0, 1, 2, ...")
+        if self.order is not None:
+            object.__setattr__(self, "order", tuple(self.order))
+
+    @classmethod
+    def make_default(cls, rank: int) -> swizzled_layout:
+        """Rows one after the other, the last dimension contiguous, of a buffer of so many dimensions."""
+        return cls(0, order=tuple(reversed(range(rank))))
+
+    def resolve(self, shape: tuple[int, ...], elem: int) -> Memory:
+        """The layout of a buffer of elements of `elem` bytes."""
+        order = tuple(reversed(range(len(shape)))) if self.order is None else self.order
+        if sorted(order) != list(range(len(shape))):
+            raise self._misfit(shape, f"the order {order} names other dimensions than those of the buffer")
+        outer_first = tuple(reversed(order))
+        turned = tuple(shape[d] for d in outer_first)
+        back = tuple(outer_first.index(d) for d in range(len(shape)))
+        return (self._swizzled(shape, turned, elem) if self.bits else row_major(turned)).transpose(back)
+
+    def _swizzled(self, shape: tuple[int, ...], turned: tuple[int, ...], elem: int) -> Memory:
+        """Of rows and columns.  What the hardware swizzles so too is that layout."""
+        if len(turned) != 2:
+            raise self._misfit(shape, f"a swizzle of {len(turned)} dimensions")
+        rows, columns = turned
+        phase, rest = divmod(1 << (self.shift + self.base), columns)
+        if phase < 1 or rest:
+            raise self._misfit(shape, f"a phase of 2**({self.shift} + {self.base}) / {columns} rows")
+        try:
+            made = xor_swizzled((rows, columns), 1 << self.base, phase, 1 << self.bits)
+        except LayoutError as error:
+            raise self._misfit(shape, str(error)) from error
+        dense = widest_swizzle(turned, elem)
+        return dense if (dense.bits, dense.bases, dense.reps) == (made.bits, made.bases, made.reps) else made
+
+    def _misfit(self, shape: tuple[int, ...], found: str) -> CompileError:
+        return CompileError(
+            f"this swizzled_layout does not fit a buffer {shape}",
+            found=found,
+            allowed="bits = 0 for any shape; else rank 2, rows of a power of two of at least 2**(bits + base) elements "
+            "and at most 2**(shift + base)",
+            fix="leave the layout out, and the compiler takes the widest swizzle that TMA and wgmma read",
+        )
+
+
+def memory_layout(wanted: Any, shape: tuple[int, ...], element: DType) -> Memory:
+    """A layout of the user for a buffer."""
+    if not isinstance(wanted, swizzled_layout):
+        raise CompileError(
+            "the layout of local_alloc is one of shared memory",
+            found=describe(wanted) if not isinstance(wanted, layout) else repr(wanted),
+            allowed="tlx.swizzled_layout(bits, base, shift)",
+            fix="leave it out, or pin tiles with tlx.require_layout",
+        )
+    return wanted.resolve(shape, element.bytes)
+
+
 @builtin
 def require_layout(x: Any, layout: layout, pin: bool = True) -> tensor:
     """`x` in the given register layout, which the compiler may not change; it spreads forward to what is computed from
@@ -104,7 +186,7 @@ def _resolved(wanted: Any, tile_shape: tuple[int, ...]) -> Layout:
             fix="write tlx.layout(shape=(thread, value), stride=(thread, value))",
         )
     context = current()
-    return wanted.resolve(tile_shape, context.target.warp_size, context.builder.module.num_warps)
+    return wanted.resolve(tile_shape, context.target.warp_size, context.num_warps)
 
 
 @builtin

@@ -16,6 +16,7 @@ from tlxc.ir.types import DType, Pointer, int1, int32, int64, like
 from . import promotion
 from .annotation import Declared, aligned
 from .core import as_tensor, builder, builtin, check_dtype, constant, convert, describe, elementwise, tensor
+from .handles import check_uniform
 from .promotion import is_literal
 from .shape import broadcast_all, fit_shape
 
@@ -41,6 +42,7 @@ def pointer_operator(symbol: str, a: Any, b: Any) -> tensor:
     """`ptr + n`, `n + ptr`, `ptr - n`: the address n elements on or back.  No other operator takes a pointer.
 
     n: an integer scalar, tile or literal; shapes broadcast.  Narrower offsets become int32, uint32 and uint64 int64.
+    One thread makes a scalar access for all, so the offset of a scalar pointer is the same in all threads.
     """
     pointers = [isinstance(x, tensor) and isinstance(x.dtype, Pointer) for x in (a, b)]
     if symbol not in ("+", "-") or all(pointers) or symbol == "-" and pointers[1]:
@@ -52,6 +54,7 @@ def pointer_operator(symbol: str, a: Any, b: Any) -> tensor:
         )
     base, count = (a, b) if pointers[0] else (b, a)
     address, offset = broadcast_all(base, _offset(count, negative=symbol == "-"))
+    check_uniform(offset, "the offset of a scalar pointer")
     return elementwise("addptr", address, offset, element=base.dtype)
 
 

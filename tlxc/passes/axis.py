@@ -21,10 +21,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tlxc.ir.core import Module, Op, Region, Value
-from tlxc.ir.types import DType, Pointer, element_of, shape_of
+from tlxc.ir.types import DType, Pointer, Scalar, element_of, shape_of
 
 DIVISIBILITY_CAP = 1 << 30  # of zero, and of anything more divisible
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs along each axis of a grid
+MAX_CLUSTER = 16  # CTAs of a cluster, on any card
 
 Range = tuple[int, int]
 
@@ -382,6 +383,11 @@ def _program_id(op: Op, facts: list[Facts]) -> Facts:
     return Facts((Dim(),), (0, GRID_LIMITS[op.attrs["axis"]] - 1))
 
 
+def _in_cluster(op: Op, facts: list[Facts]) -> Facts:
+    size = op.kind == "cluster_size"
+    return Facts((Dim(),), (int(size), MAX_CLUSTER - (not size)))
+
+
 def _num_programs(op: Op, facts: list[Facts]) -> Facts:
     return Facts((Dim(),), (1, GRID_LIMITS[op.attrs["axis"]]))
 
@@ -449,7 +455,9 @@ def _addptr(op: Op, facts: list[Facts]) -> Facts:
 
 
 def _splat(op: Op, facts: list[Facts]) -> Facts:
-    (f,) = facts
+    (f,), t = facts, op.inputs[0].type
+    if isinstance(t, Scalar) and t.uniform != "task":
+        return unknown(op.result)._replace(range=f.range)  # each thread has a number of its own
     return f._replace(dims=tuple(Dim(1, f.dims[0].divisibility, n) for n in _extents(op.result)))
 
 
@@ -520,6 +528,7 @@ _RULES: dict[str, Rule] = {
     "arange": _arange,
     "program_id": _program_id,
     "num_programs": _num_programs,
+    **dict.fromkeys(("cluster_rank", "cluster_size"), _in_cluster),
     "neg": _neg,
     "abs": _abs,
     "cmp": _compare,
@@ -623,4 +632,14 @@ def _if(op: Op, info: AxisInfo) -> None:
             info.facts[v] = merge(info.of(a), info.of(b), v)
 
 
-_STRUCTURED: dict[str, Callable[[Op, AxisInfo], None]] = {"for": _for, "while": _while, "if": _if}
+def _tasks(op: Op, info: AxisInfo) -> None:
+    for region in op.regions:
+        _region(region, info)
+
+
+_STRUCTURED: dict[str, Callable[[Op, AxisInfo], None]] = {
+    "for": _for,
+    "while": _while,
+    "if": _if,
+    "async_tasks": _tasks,
+}

@@ -1,7 +1,7 @@
 """Dead code: what no effect needs.
 
 A value is live if an op with an effect needs it, through operands, carried slots and yields.  A carried slot that only
-feeds itself is dead, and so is a load that nobody reads.
+feeds itself is dead, and so are a load that nobody reads and a buffer that nobody touches.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from tlxc.ir.table import OPS
 
 _READS = frozenset(("reads_global", "reads_shared"))
 _WRITES = frozenset(("writes_global", "writes_shared"))
+# Ops that only read, yet count: a wait names how many groups of async_dot are under way, whoever uses their results.
+_COUNTED = frozenset(("async_dot", "async_dot_wait"))
 _CARRIED_FROM = {"for": 3, "while": 0}  # first operand that initialises a carried slot
 
 
 def removable(op: Op) -> bool:
     """Whether an op without regions may go once nothing uses its results."""
     traits = OPS[op.kind].traits
-    return "pure" in traits or bool(traits & _READS) and not traits & _WRITES or op.kind == "local_alloc"
+    if "pure" in traits or op.kind in ("local_alloc", "alloc_barriers"):
+        return True
+    reads = bool(traits & _READS) and not traits & _WRITES
+    return reads and bool(op.results) and op.kind not in _COUNTED
 
 
 class _Liveness:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import product
 
 from tlxc.errors import CompileError
-from tlxc.ir.core import Module, Op
+from tlxc.ir.core import Module, Op, Region
 from tlxc.ir.layout import odd_split
 from tlxc.ir.types import element_of, shape_of
 from tlxc.targets import MmaShape, Target, all_targets
@@ -18,10 +18,21 @@ WARPGROUP = 4  # warps
 
 def select_dots(module: Module, target: Target) -> None:
     """Afterwards every `dot` names the instruction that computes all of it (`impl`; for mma.sync also `warps_mn`, the
-    grid of warps over the result).  A tile that no instruction covers exactly is refused, never cut."""
-    for op in module.walk():
+    grid of warps over the result), and every `async_dot` is one that wgmma computes.  A tile that no instruction covers
+    exactly is refused, never cut."""
+    _region(module.body, module.num_warps, target)
+
+
+def _region(region: Region, warps: int, target: Target) -> None:
+    """`warps` are those of the task."""
+    for op in region.ops:
         if op.kind == "dot":
-            _select(op, module.num_warps, target)
+            _select(op, warps, target)
+        elif op.kind == "async_dot":
+            _check_async(op, warps, target)
+        counts = op.attrs["num_warps"] if op.kind == "async_tasks" else [warps] * len(op.regions)
+        for inner, n in zip(op.regions, counts):
+            _region(inner, n, target)
 
 
 def _select(op: Op, warps: int, target: Target) -> None:
@@ -35,10 +46,47 @@ def _select(op: Op, warps: int, target: Target) -> None:
     raise _refusal(op, (m, n, k), warps, target)
 
 
+def _check_async(op: Op, warps: int, target: Target) -> None:
+    (m, k), (_, n) = shape_of(op.inputs[0].type), shape_of(op.inputs[1].type)
+    if "wgmma" not in target.features:
+        names = ", ".join(t.name for t in all_targets() if "wgmma" in t.features)
+        raise CompileError(
+            f"async_dot is not supported on {target.name}",
+            allowed=f"targets with wgmma: {names}",
+            fix="use tl.dot, which takes the matrix instruction of the target",
+            loc=op.loc,
+        )
+    atoms = _atoms(op, target, "wgmma")
+    if any(_fits_warpgroups(s, (m, n, k), warps) for s in atoms):
+        return
+    a, b = (element_of(v.type) for v in op.inputs[:2])
+    raise CompileError(
+        f"wgmma does not compute this async_dot on {target.name}",
+        found=f"{m}x{k} by {k}x{n} of {a} and {b}, {warps} {'warp' if warps == 1 else 'warps'} in the task",
+        allowed=_ALLOWED["wgmma"] if atoms else "operands of one type: f16, bf16, or f32 as tf32",
+        fix=_async_fix(atoms, m, warps),
+        loc=op.loc,
+    )
+
+
+def _async_fix(atoms: list[MmaShape], m: int, warps: int) -> str:
+    if not atoms:
+        return "cast both operands to one of these types"
+    if warps % WARPGROUP:
+        return "run the dot in a task of 4 warps, or a multiple of 4"
+    if m % (atoms[0].m * warps // WARPGROUP):
+        return f"give the task {atoms[0].m * warps // WARPGROUP} rows or a multiple, or fewer warps"
+    return "pad N and K to multiples of the instruction"
+
+
 def _atoms(op: Op, target: Target, name: str) -> list[MmaShape]:
-    """The instructions of one name for the types of a dot; the deepest K only, which is what code is generated for."""
-    a, b, acc = (element_of(v.type) for v in op.inputs)
-    shapes = [s for s in target.mma_shapes(str(a), str(b), str(acc)) if s.op == name]
+    """The instructions of one name for the types of a dot; the deepest K only, which is what code is generated for.
+    An async_dot multiplies f32 operands as tf32."""
+    a, b = (str(element_of(v.type)) for v in op.inputs[:2])
+    acc = str(element_of(op.result.type))
+    if op.kind == "async_dot" and a == b == "f32":
+        a = b = "tf32"
+    shapes = [s for s in target.mma_shapes(a, b, acc) if s.op == name]
     return [s for s in shapes if s.k == max(x.k for x in shapes)]
 
 
@@ -94,6 +142,6 @@ def _refusal(op: Op, extents: Extents, warps: int, target: Target) -> CompileErr
 
 _ALLOWED = {
     "wgmma": "wgmma m64nNk16: warps in units of 4, M a multiple of 64 per 4 warps, N a multiple of 8 up to 256, "
-    "K a multiple of 16",
+    "K a multiple of 16 (of 8 for tf32)",
     "mma.sync": "mma.sync m16n8k16: M a multiple of 16, N a multiple of 8, K a multiple of 16",
 }

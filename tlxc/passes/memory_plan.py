@@ -1,46 +1,75 @@
-"""Places buffers in shared memory by live range.
+"""Places buffers and mbarriers in shared memory by live range.
 
-Invariant after the pass: every `local_alloc` has an `offset` in bytes, aligned to the atom of its swizzle; buffers that
-are live at once share no byte; `module.attrs["shared"]` is what the CTA needs, `module.attrs["memory_map"]` tells who
-lies where, as (offset, bytes, name, first source line, last source line).
+Invariant after the pass: every `local_alloc` and `alloc_barriers` has an `offset` in bytes, aligned to the atom of its
+swizzle; what is live at once shares no byte; `module.attrs["shared"]` is what the CTA needs, and
+`module.attrs["memory_map"]` tells who lies where, as (offset, bytes, name, first source line, last source line).
+
+Live at once is also what two tasks of one region touch.  Mbarriers, and buffers that asynchronous copies or multiplies
+touch, live as long as the kernel: when such work has ended is for the kernel's own barriers to know.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tlxc.errors import CompileError, InternalError
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.layout import LayoutError
 from tlxc.ir.memory import swizzled
-from tlxc.ir.types import Buffer
+from tlxc.ir.types import Barrier, Buffer, Type
 from tlxc.targets import Target
 
 ALIGNMENT = 16  # of any buffer: the widest access
+ASYNC_ALIGNMENT = 128  # of a buffer that TMA touches
+BARRIER_ALIGNMENT = 8
 _LOOPS = ("for", "while")
+_ALLOCATIONS = ("local_alloc", "alloc_barriers")
+VIEWS = ("local_view", "local_trans", "local_slice", "local_reinterpret", "barrier_view")
+# Ops whose effect on a buffer outlasts them, or comes from outside the CTA.
+_OUTLASTING = frozenset(
+    "tma_load tma_store async_dot async_load bulk_load bulk_store remote_store async_remote_store "
+    "async_remote_copy".split()
+)
 
 Span = tuple[int, int]  # first and last position in program order
+Task = tuple[Op, int]  # a region of tasks, and the number of one of them
 
 
 @dataclass(eq=False)
 class _Live:
-    """A buffer and where it is live.  `outer` widens the range to the outermost loop that holds it."""
+    """A buffer and where it is live.  `outer` widens the range to the outermost loop that holds it; `tasks` holds, per
+    region of tasks, those that touch it; `whole`: it lives as long as the kernel.  Allocations of one storage are one
+    buffer: `members` holds each of them and its offset."""
 
     alloc: Op
     size: int
     alignment: int
     home: tuple[Span, ...]  # loops around the allocation, outermost first
     span: Span = (1 << 30, -1)
+    whole: bool = False
+    tasks: dict[Op, set[int]] = field(default_factory=dict)
     first: Op | None = None
     last: Op | None = None
+    members: list[tuple[Op, int]] = field(default_factory=list)
 
     @property
     def outer(self) -> Span:
-        return self.home[0] if self.home else self.span
+        return self.home[0] if self.home and not self.whole else self.span
 
     @property
     def name(self) -> str:
-        return self.alloc.result.name or "scratch"
+        return " | ".join(_name(op) for op, _ in self.members)
+
+    def widen(self, span: Span) -> None:
+        self.span = min(self.span[0], span[0]), max(self.span[1], span[1])
+
+    def concurrent(self, other: _Live) -> bool:
+        """Whether two tasks that run at once touch them, one each."""
+        return any(len(mine | other.tasks[op]) > 1 for op, mine in self.tasks.items() if op in other.tasks)
+
+
+def _name(alloc: Op) -> str:
+    return alloc.result.name or ("scratch" if alloc.kind == "local_alloc" else "barriers")
 
 
 def swizzle_alignment(buffer: Buffer) -> int:
@@ -61,15 +90,22 @@ def swizzle_alignment(buffer: Buffer) -> int:
 
 # ------------------------------------------------------------------------------------------------ live ranges
 class _Ranges:
-    """Positions count ops in program order; a use inside a loop that does not hold the allocation spans that loop."""
+    """Positions count ops in program order; a use inside a loop that does not hold the allocation spans that loop.  A
+    view is its buffer."""
 
     def __init__(self, module: Module) -> None:
-        self.buffers: dict[Value, _Live] = {}
+        self.buffers: dict[Value, _Live] = {}  # of every buffer, mbarrier and view
+        self.storages: dict[int, _Live] = {}  # of allocations that share storage
+        self.specialised = "total_warps" in module.attrs
         self.position = 0
         self.last_of: dict[Op, int] = {}
         self._number(module.body)
-        self.position = 0
-        self._walk(module.body, ())
+        end, self.position = self.position, 0
+        self._walk(module.body, (), None)
+        self.all = list(dict.fromkeys(self.buffers.values()))
+        for live in self.all:
+            if live.whole:
+                live.span = 0, end
 
     def _number(self, region: Region) -> None:
         for op in region.ops:
@@ -78,33 +114,68 @@ class _Ranges:
                 self._number(r)
             self.last_of[op] = self.position
 
-    def _walk(self, region: Region, loops: tuple[Span, ...]) -> None:
+    def _walk(self, region: Region, loops: tuple[Span, ...], task: Task | None) -> None:
         for op in region.ops:
             self.position += 1
             here = self.position
-            if op.kind == "local_alloc":
+            if op.kind in _ALLOCATIONS:
                 self._alloc(op, loops)
-            for v in op.inputs:
-                if isinstance(v.type, Buffer):
-                    self._use(op, v, here, loops)
+            elif op.kind in VIEWS:
+                self._view(op)
+            else:
+                for v in op.inputs:
+                    if isinstance(v.type, (Buffer, Barrier)):
+                        self._use(op, v, here, loops, task)
             inner = (*loops, (here, self.last_of[op])) if op.kind in _LOOPS else loops
-            for r in op.regions:
-                self._walk(r, inner)
+            for i, r in enumerate(op.regions):
+                self._walk(r, inner, (op, i) if op.kind == "async_tasks" else task)
+            if op.kind == "async_tasks":
+                self._together(op, (here, self.last_of[op]))
 
     def _alloc(self, op: Op, loops: tuple[Span, ...]) -> None:
         t = op.result.type
-        assert isinstance(t, Buffer)
-        size = -(-t.nbytes // ALIGNMENT) * ALIGNMENT
-        self.buffers[op.result] = _Live(op, size, swizzle_alignment(t), loops)
+        start = 0
+        if isinstance(t, Buffer) and "alias" in op.attrs:
+            number, start, size = op.attrs["alias"]
+            live = self.storages.setdefault(number, _Live(op, _up(size, ALIGNMENT), ASYNC_ALIGNMENT, ()))
+            live.alignment = max(live.alignment, swizzle_alignment(t))
+        elif isinstance(t, Buffer):
+            live = _Live(op, _up(t.nbytes, ALIGNMENT), swizzle_alignment(t), loops)
+        else:
+            assert isinstance(t, Barrier)
+            live = _Live(op, t.nbytes, BARRIER_ALIGNMENT, (), whole=True)
+        self.buffers[op.result] = live
+        live.members.append((op, start))
 
-    def _use(self, op: Op, v: Value, here: int, loops: tuple[Span, ...]) -> None:
+    def _view(self, op: Op) -> None:
+        live = self.buffers[op.result] = self._live(op, op.inputs[0])
+        t = op.result.type
+        if op.kind == "local_reinterpret" and isinstance(t, Buffer) and t.layout is not None:
+            live.alignment = max(live.alignment, swizzle_alignment(t))
+
+    def _live(self, op: Op, v: Value) -> _Live:
         live = self.buffers.get(v)
         if live is None or op.kind in (*_LOOPS, "if", "yield"):
-            raise InternalError(f"{op.kind} at {op.loc} passes buffer {v!r} on; live ranges follow allocations only")
+            raise InternalError(f"{op.kind} at {op.loc} passes buffer {v!r} on; live ranges follow views only")
+        return live
+
+    def _use(self, op: Op, v: Value, here: int, loops: tuple[Span, ...], task: Task | None) -> None:
+        live = self._live(op, v)
         foreign = loops[len(live.home) :]
-        start, end = foreign[0] if foreign else (here, here)
-        live.span = min(live.span[0], start), max(live.span[1], end)
+        live.widen(foreign[0] if foreign else (here, here))
         live.first, live.last = live.first or op, op
+        # A published scalar is read by all warps, some of them late.
+        if op.kind in _OUTLASTING or self.specialised and task is None:
+            live.whole = True
+            live.alignment = max(live.alignment, ASYNC_ALIGNMENT if isinstance(v.type, Buffer) else 0)
+        if task is not None:
+            live.tasks.setdefault(task[0], set()).add(task[1])
+
+    def _together(self, op: Op, span: Span) -> None:
+        """What several tasks of a region touch lives through all of it."""
+        for live in self.buffers.values():
+            if len(live.tasks.get(op, ())) > 1:
+                live.widen(span)
 
 
 # ------------------------------------------------------------------------------------------------ placement
@@ -119,8 +190,12 @@ def _overlap(a: Span, b: Span) -> bool:
 def _place(buffers: list[_Live], spans: dict[_Live, Span]) -> tuple[dict[_Live, int], int]:
     """(offset per buffer, total): the largest first, each at the lowest free place."""
     offsets: dict[_Live, int] = {}
+
+    def meet(a: _Live, b: _Live) -> bool:
+        return _overlap(spans[a], spans[b]) or a.concurrent(b)
+
     for b in sorted(buffers, key=lambda b: (-b.size, spans[b])):
-        taken = sorted((offsets[o], offsets[o] + o.size) for o in offsets if _overlap(spans[o], spans[b]))
+        taken = sorted((offsets[o], offsets[o] + o.size) for o in offsets if meet(o, b))
         at = 0
         for start, end in taken:
             if at + b.size <= start:
@@ -140,7 +215,7 @@ def plan_memory(module: Module, target: Target) -> None:
     Buffers that share bytes cost barriers, in a loop in every iteration.  So all are kept apart while eight CTAs still
     fit on an SM, and those of one loop while two do.
     """
-    buffers = list(_Ranges(module).buffers.values())
+    buffers = _Ranges(module).all
     everywhere = (0, 1 << 30)
     choices = (
         (8, {b: everywhere for b in buffers}),
@@ -154,15 +229,34 @@ def plan_memory(module: Module, target: Target) -> None:
     if total > target.max_shared:
         raise _overflow(buffers, total, target)
     for b, offset in offsets.items():
-        b.alloc.attrs["offset"] = offset
+        for op, start in b.members:
+            op.attrs["offset"] = offset + start
     module.attrs["shared"] = total
-    rows = sorted((offsets[b], b.size, b.name, _line(b.first), _line(b.last)) for b in buffers)
+    rows = sorted(
+        (offsets[b] + start, b.size if len(b.members) == 1 else _bytes(op), _name(op), _line(b.first), _line(b.last))
+        for b in buffers
+        for op, start in b.members
+    )
     module.attrs["memory_map"] = tuple(rows)
+
+
+def _bytes(alloc: Op) -> int:
+    t = alloc.result.type
+    assert isinstance(t, (Buffer, Barrier))
+    return t.nbytes
+
+
+def _extent(t: Type) -> str:
+    """What an allocation holds, in the words of the program."""
+    assert isinstance(t, (Buffer, Barrier))
+    one = str(t.shape) if isinstance(t, Buffer) else "mbarriers"
+    return f"{t.count} x {one}" if t.count else one
 
 
 def _overflow(buffers: list[_Live], total: int, target: Target) -> CompileError:
     largest = sorted(buffers, key=lambda b: -b.size)
-    listed = "; ".join(f"{b.name} {b.alloc.result.type.shape} {b.size} bytes" for b in largest)  # type: ignore[union-attr]
+    names = (" | ".join(f"{_name(op)} {_extent(op.result.type)}" for op, _ in b.members) for b in largest)
+    listed = "; ".join(f"{name} {b.size} bytes" for name, b in zip(names, largest))
     return CompileError(
         "the buffers of this kernel do not fit into shared memory",
         found=f"{total} bytes are live at once, buffers and tiles on their way between threads: {listed}",

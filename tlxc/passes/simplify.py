@@ -1,9 +1,10 @@
 """Local clean-up of tile IR: folding, common subexpressions, loop-invariant code, dead code.
 
-Invariant after the pass: no op computes a constant from constants, no pure op repeats one that dominates it, no pure op
-that could stand before its loop stands inside, and nothing is computed that no effect needs.  Running it again changes
-nothing.  Integers fold with the width and sign of their dtype, floats only in their own dtype and only where the
-hardware rounds alike; no rule assumes that integers do not wrap.
+Invariant after the pass: no op computes a constant from constants, no pure op repeats one that dominates it in its
+task, no pure op that could stand before its loop stands inside, and nothing is computed that no effect needs.  Nothing
+leaves its task, and a task computes again what stands outside.  Running it again changes nothing.  Integers fold with
+the width and sign of their dtype, floats only in their own dtype and only where the hardware rounds alike; no rule
+assumes that integers do not wrap.
 """
 
 from __future__ import annotations
@@ -254,12 +255,13 @@ _RULES: dict[str, Rule] = {
 
 # ------------------------------------------------------------------------------------------------ the walk
 class _Frame:
-    """A region being rebuilt: its ops so far and the pure ones by what they compute."""
+    """A region being rebuilt: its ops so far and the pure ones by what they compute.  `base`: the outermost frame that
+    its ops may be moved to and share values with; a task does neither beyond its own region."""
 
-    def __init__(self, loop: bool) -> None:
+    def __init__(self, loop: bool, base: int) -> None:
         self.ops: list[Op] = []
         self.table: dict[tuple, Op] = {}
-        self.loop = loop
+        self.loop, self.base = loop, base
 
 
 class _Forward:
@@ -273,8 +275,9 @@ class _Forward:
         self.late: dict[Value, Value] = {}
         self.loc: Location | None = None  # of the op at hand
 
-    def region(self, region: Region, loop: bool = False) -> None:
-        frame = _Frame(loop)
+    def region(self, region: Region, loop: bool = False, task: bool = False) -> None:
+        base = 0 if not self.frames else len(self.frames) if task else self.frames[-1].base
+        frame = _Frame(loop, base)
         self.frames.append(frame)
         for a in region.args:
             self.level[a] = len(self.frames) - 1
@@ -333,13 +336,13 @@ class _Forward:
     def number(self, value: Number, type: Type) -> Value:
         e = element_of(type)
         assert isinstance(e, DType)
-        scalar = self.new("constant", [], Scalar(e), value=value)
+        scalar = self.new("constant", [], type if isinstance(type, Scalar) else Scalar(e), value=value)
         return self.new("splat", [scalar], type) if isinstance(type, Tensor) else scalar
 
     def place(self, op: Op, traits: frozenset[str]) -> None:
         """Uses the equal op that dominates, or puts this one as far out of its loops as its operands allow."""
         key = _key(op, traits)
-        for frame in self.frames:
+        for frame in self.frames[self.frames[-1].base :]:
             if (same := frame.table.get(key)) is not None:
                 self.mapping.update(zip(op.results, same.results))
                 return
@@ -352,6 +355,7 @@ class _Forward:
         if "convergent" in traits or op.kind in ("idiv", "rem") and not constant_of(op.operands[1]):
             return here  # a division may be guarded against zero by its branch or loop
         defined = max((self.level.get(v, 0) for v in op.inputs), default=0)
+        defined = max(defined, self.frames[-1].base)
         return next((i - 1 for i in range(defined + 1, here + 1) if self.frames[i].loop), here)
 
     def append(self, op: Op, at: int) -> None:
@@ -402,11 +406,17 @@ class _Forward:
                 self.mapping[r] = a
         self.append(op, len(self.frames) - 1)
 
+    def tasks(self, op: Op) -> None:
+        for region in op.regions:
+            self.region(region, task=True)
+        self.append(op, len(self.frames) - 1)
+
 
 _STRUCTURED: dict[str, Callable[[_Forward, Op], None]] = {
     "for": _Forward.loop,
     "while": _Forward.loop,
     "if": _Forward.branch,
+    "async_tasks": _Forward.tasks,
 }
 
 

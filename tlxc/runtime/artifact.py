@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tlxc.codegen.nvptx.trap import wait_limit
 from tlxc.errors import CompileError
 from tlxc.frontend.signature import Signature
 from tlxc.frontend.source import Source
-from tlxc.runtime import cuda
+from tlxc.runtime import cuda, trap
 from tlxc.runtime.cache import Blob, Entry, default_cache
 from tlxc.runtime.cache import key as cache_key
 from tlxc.targets import Target
@@ -29,6 +32,7 @@ class CompiledKernel:
         self.metadata: dict[str, Any] = entry.metadata
         self._lock = threading.Lock()
         self._loaded: dict[int, cuda.Function] = {}
+        self._records: dict[int, trap.Record] = {}
 
     @property
     def name(self) -> str:
@@ -46,6 +50,12 @@ class CompiledKernel:
     def maxnreg(self) -> int | None:
         """Registers that a thread may use at most; None where the assembler was free."""
         return self.metadata.get("maxnreg")
+
+    @property
+    def cluster(self) -> tuple[int, int, int]:
+        """CTAs of a cluster along x, y and z."""
+        x, y, z = self.metadata["cluster"]
+        return (x, y, z)
 
     @property
     def shared(self) -> int:
@@ -79,15 +89,25 @@ class CompiledKernel:
             if gpu.context not in self._loaded:
                 cubin = self.asm["cubin"]
                 assert isinstance(cubin, bytes)
-                self._loaded[gpu.context] = cuda.load(cubin, self.name, gpu, self.shared)
+                if "wait_sites" in self.metadata:
+                    self._records[gpu.context] = trap.new_record(self.metadata, gpu)
+                self._loaded[gpu.context] = cuda.load(cubin, self.name, gpu, self.shared, prod(self.cluster))
             return self._loaded[gpu.context]
+
+    def record(self, gpu: cuda.Device) -> trap.Record | None:
+        """Where a wait of the loaded kernel that gives up says so; None where waits have no limit."""
+        return self._records.get(gpu.context)
 
 
 def build(
     digest: str, source: Source, signature: Signature, target: Target, assembler: Assembler | None
 ) -> CompiledKernel:
-    """From the cache on disk, or compiled and stored there.  `digest` is that of the source as it is now."""
-    key = cache_key(digest, signature, target, assembler.identity if assembler else "")
+    """From the cache on disk, or compiled and stored there.  `digest` is that of the source as it is now.
+
+    Code whose waits are limited tells source lines, which the digest leaves out: each process compiles it anew.
+    """
+    limited = wait_limit(os.environ) is not None
+    key = None if limited else cache_key(digest, signature, target, assembler.identity if assembler else "")
     cache = default_cache()
     entry = cache.load(key) if key else None
     if entry is None:
@@ -112,7 +132,7 @@ def _compile(source: Source, signature: Signature, target: Target, assembler: As
 
     try:
         with assembling_with(assembler):
-            made = compile_kernel(source, signature, target)
+            made = compile_kernel(source, signature, target, wait_limit(os.environ))
     except CompileError as error:
         raise error.with_traceback(None)  # noqa: B904  (it is the same error; the compiler's frames tell a user nothing)
     return Entry(made.metadata, made.asm)

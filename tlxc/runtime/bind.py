@@ -18,9 +18,11 @@ from tlxc.frontend.signature import Argument, Signature
 from tlxc.frontend.source import MISSING, Parameter, Source
 from tlxc.ir import types as ir
 from tlxc.language.annotation import Declared
-from tlxc.runtime import tokens
+from tlxc.runtime import arrays, tokens
+from tlxc.runtime.descriptor import DescriptorError, TensorDescriptor
 from tlxc.runtime.fast_bind import OPTIONS, Given, Host, generate
-from tlxc.runtime.launcher import FLOAT, INTEGER, SKIP
+from tlxc.runtime.grid import MAX_CLUSTER, Cluster, cluster_shape
+from tlxc.runtime.launcher import FLOAT, INTEGER, MAP, SKIP
 from tlxc.runtime.tokens import ALIGN, as_python, freeze
 from tlxc.targets import all_targets
 
@@ -56,8 +58,8 @@ _TEXT_DTYPES = {t.short: t for t in ir.DTYPES.values()} | {
 def declared(annotation: Any) -> Argument | None:
     """The argument that an annotation declares, or None for one that says nothing about the type (as `int` does).
 
-    A dtype or pointer of `tl`, one with promises (`tl.ptr(dtype, align=16)`, `tl.divisible(dtype, 16)`), an `Argument`,
-    or text as in "i32", "*fp16".
+    A dtype or pointer of `tl`, one with promises (`tl.ptr(dtype, align=16)`, `tl.divisible(dtype, 16)`), a descriptor
+    (`tlx.tensor_descriptor_type(dtype, block_shape)`), an `Argument`, or text as in "i32", "*fp16".
     """
     if isinstance(annotation, Declared):
         return Argument(annotation.type, annotation.align, annotation.divisible)
@@ -65,7 +67,7 @@ def declared(annotation: Any) -> Argument | None:
         return annotation
     if isinstance(annotation, ir.DType):
         return Argument(ir.Scalar(annotation))
-    if isinstance(annotation, (ir.Scalar, ir.Pointer)):
+    if isinstance(annotation, (ir.Scalar, ir.Pointer, ir.Descriptor)):
         return Argument(annotation)
     if isinstance(annotation, str) and (dtype := _TEXT_DTYPES.get(annotation.lstrip("*"))):
         return Argument(ir.Pointer(dtype) if annotation.startswith("*") else ir.Scalar(dtype))
@@ -75,7 +77,7 @@ def declared(annotation: Any) -> Argument | None:
 class Binder:
     """What is known of a kernel's parameters; `plain` are those that are not specialised.
 
-    `num_warps` and `maxnreg` are those of launches that give none.
+    `num_warps`, `maxnreg` and `ctas_per_cga` are those of launches that give none.
     """
 
     def __init__(
@@ -84,10 +86,11 @@ class Binder:
         num_warps: int,
         do_not_specialize: Sequence[str | int] = (),
         maxnreg: int | None = None,
+        ctas_per_cga: tuple[int, ...] | None = None,
     ) -> None:
         self.source = source
         self.parameters = source.parameters
-        self.options = {"num_warps": num_warps, "num_stages": None, "maxnreg": maxnreg}
+        self.options = {"num_warps": num_warps, "num_stages": None, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
         self.declared = {p.name: declared(p.annotation) for p in self.parameters}
         self.plain = self._plain_names(do_not_specialize)
         self._check_parameters()
@@ -174,7 +177,8 @@ class Binder:
         run_time: list[tuple[str, Argument]] = []
         constants: list[tuple[str, Any]] = []
         warps, maxnreg = self._num_warps(arguments["num_warps"]), self._maxnreg(arguments["maxnreg"])
-        identity: list[Any] = [warps, maxnreg]
+        cluster = self._cluster(arguments["ctas_per_cga"])
+        identity: list[Any] = [warps, maxnreg, cluster]
         kinds = bytearray()
         devices: dict[int, str] = {}
         for p in self.parameters:
@@ -189,7 +193,7 @@ class Binder:
             identity.append((type(found), found))
             if isinstance(found, Argument):
                 run_time.append((p.name, found))
-                kinds.append(FLOAT if found.type.dtype.is_float and isinstance(found.type, ir.Scalar) else INTEGER)
+                kinds.append(_kind(found))
             else:
                 constants.append((p.name, found))
                 kinds.append(SKIP)
@@ -197,15 +201,20 @@ class Binder:
             _note_num_stages()
         if len(devices) > 1 and not ahead:
             raise ArgumentError(self._several(devices))
-        signature = Signature(tuple(run_time), tuple(constants), warps, maxnreg)
+        signature = Signature(tuple(run_time), tuple(constants), warps, maxnreg, cluster)
         return Bound(signature, tuple(identity), bytes(kinds), next(iter(devices), None))
 
     def declared_signature(
-        self, constants: Mapping[str, Any], num_warps: int | None = None, maxnreg: Any = MISSING
+        self,
+        constants: Mapping[str, Any],
+        num_warps: int | None = None,
+        maxnreg: Any = MISSING,
+        ctas_per_cga: Any = MISSING,
     ) -> Signature:
         """The signature that the annotations declare, for compiling ahead of time: nothing else is assumed.
 
-        `num_warps` None and `maxnreg` MISSING stand for the kernel's own; `maxnreg` None is no limit.
+        `num_warps` None, `maxnreg` and `ctas_per_cga` MISSING stand for the kernel's own; None is no limit and no
+        cluster.
         """
         for name in constants:
             self._check_known(name)
@@ -227,7 +236,8 @@ class Binder:
                 run_time.append((p.name, argument))
         warps = self._num_warps(self.options["num_warps"] if num_warps is None else num_warps)
         limit = self._maxnreg(self.options["maxnreg"] if maxnreg is MISSING else maxnreg)
-        return Signature(tuple(run_time), tuple(fixed), warps, limit)
+        cluster = self._cluster(self.options["ctas_per_cga"] if ctas_per_cga is MISSING else ctas_per_cga)
+        return Signature(tuple(run_time), tuple(fixed), warps, limit, cluster)
 
     def _num_warps(self, value: Any) -> int:
         number = as_python(value)
@@ -243,6 +253,15 @@ class Binder:
                 "registers that a thread may use at most, or None for no limit."
             )
         return number
+
+    def _cluster(self, value: Any) -> Cluster:
+        shape = cluster_shape(value)
+        if shape is None:
+            raise ArgumentError(
+                f"{self.where}: ctas_per_cga is {value!r}; it may be a tuple of one to three positive integers, the "
+                f"CTAs of a cluster along x, y and z, {MAX_CLUSTER} in all at most, or None for no clusters."
+            )
+        return shape
 
     def _frozen(self, name: str, value: Any) -> Any:
         try:
@@ -262,20 +281,24 @@ class Binder:
 
     def _runtime(self, name: str, value: Any, ahead: bool) -> tuple[Any, int | None]:
         """(Argument or the constant that replaces it, device of an array or None)"""
-        if ahead and (dtype := tokens.stand_in(value)) is not None:
+        if isinstance(value, TensorDescriptor):
+            return self._descriptor(name, value, ahead)
+        if ahead and isinstance(value, ir.Descriptor):
+            return self._described(name, "a descriptor type", value), None
+        if ahead and (dtype := arrays.stand_in(value)) is not None:
             return self._pointer(name, f"a pointer to {dtype!r}", dtype, 0), None
         token, passed, device = tokens.Scanner()(value)
         if token is None:
             return None, None
         if token is tokens.REFUSED:
             raise ArgumentError(self._refusal(name, value))
-        if tokens.is_array(value):
+        if arrays.is_array(value):
             if not ahead and (device is None or device < 0):
                 raise ArgumentError(
                     f"{self.where}: argument `{name}` is {describe(value)}, but kernels run on the GPU; pass "
                     f"`{name}.cuda()`."
                 )
-            dtype = tokens.dtype_of(token.dtype if isinstance(token, tokens.Odd) else token)
+            dtype = arrays.dtype_of(token.dtype if isinstance(token, tokens.Odd) else token)
             return self._pointer(name, describe(value), dtype, passed), device
         return self._number(name, passed, token), None
 
@@ -295,6 +318,26 @@ class Binder:
                 "bytes that its annotation promises; pass a copy (.clone()) or change the annotation."
             )
         return Argument(ir.Pointer(dtype), max(align, wanted.align))  # element types come from the arguments
+
+    def _descriptor(self, name: str, value: TensorDescriptor, ahead: bool) -> tuple[Argument, int | None]:
+        try:
+            type_ = value.type()
+        except DescriptorError as error:
+            raise ArgumentError(f"{self.where}: argument `{name}`: {error}") from error
+        device = value.device
+        if not ahead and (device is None or device < 0):
+            raise ArgumentError(
+                f"{self.where}: argument `{name}` is a TensorDescriptor of {describe(value.base)}, but kernels run on "
+                "the GPU; make it of a CUDA tensor."
+            )
+        return self._described(name, "a TensorDescriptor", type_), device
+
+    def _described(self, name: str, what: str, type_: ir.Descriptor) -> Argument:
+        """The Argument of a descriptor: block shape and dtype come from the argument, as those of arrays do."""
+        wanted = self.declared[name]
+        if wanted is not None and not isinstance(wanted.type, ir.Descriptor):
+            raise ArgumentError(self._undeclared(name, what, wanted))
+        return Argument(type_)
 
     def _number(self, name: str, number: Any, token: Any) -> Argument | int:
         """The Argument of a Python number, or 1 where it is specialised to that."""
@@ -322,8 +365,11 @@ class Binder:
         return Argument(wanted.type, divisible=max(wanted.divisible, ALIGN if special and number % ALIGN == 0 else 1))
 
     def _undeclared(self, name: str, what: str, wanted: Argument) -> str:
-        dtype = wanted.type.dtype
-        type_ = f"tl.ptr({dtype!r})" if isinstance(wanted.type, ir.Pointer) else repr(dtype)
+        dtype, type_ = wanted.type.dtype, repr(wanted.type.dtype)
+        if isinstance(wanted.type, ir.Pointer):
+            type_ = f"tl.ptr({dtype!r})"
+        elif isinstance(wanted.type, ir.Descriptor):
+            type_ = f"tlx.tensor_descriptor_type({dtype!r}, {wanted.type.shape})"
         return f"{self.where}: argument `{name}` is {what}, but it is declared {type_}."
 
     def _refusal(self, name: str, value: Any) -> str:
@@ -335,9 +381,17 @@ class Binder:
                 f"tensor, as torch.from_numpy({name}).cuda()."
             )
         return (
-            f"{self.where}: argument `{name}` is {describe(value)}; a kernel takes arrays on the GPU, an int, a float, "
-            f"a bool, None. Annotate the parameter `{name}: tl.constexpr` to pass other values at compile time."
+            f"{self.where}: argument `{name}` is {describe(value)}; a kernel takes arrays on the GPU, a "
+            "tlxc.TensorDescriptor, an int, a float, a bool, None. Annotate the parameter "
+            f"`{name}: tl.constexpr` to pass other values at compile time."
         )
+
+
+def _kind(argument: Argument) -> int:
+    """How the launcher passes an argument."""
+    if isinstance(argument.type, ir.Descriptor):
+        return MAP
+    return FLOAT if argument.type.dtype.is_float and isinstance(argument.type, ir.Scalar) else INTEGER
 
 
 def describe(value: Any) -> str:

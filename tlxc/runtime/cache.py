@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Union
 
@@ -27,10 +28,11 @@ from tlxc.frontend.signature import Signature
 from tlxc.ir.types import DType
 from tlxc.targets import Target
 
+PACKAGE = Path(__file__).parent.parent
 Blob = Union[str, bytes]
 
 # Raised whenever the same source may compile to other code although no version number moved.
-FORMAT = 1
+FORMAT = 2
 DEFAULT_SIZE = 1 << 30
 STORES_PER_CHECK = 64  # the folder is measured at the first of so many stores of a process
 STALE_S = 3600  # a temporary file older than this was left by a killed process
@@ -81,21 +83,29 @@ def _stable_sequence(kind: str, items: Any) -> str | None:
     return None if None in texts else f"{kind}({','.join(map(str, texts))})"
 
 
+@lru_cache
+def stamp(folder: Path) -> str:
+    """Of the compiler's own files: their names, sizes and times of change, so that an edited checkout compiles anew."""
+    files = sorted(folder.rglob("*.py"))
+    states = ((str(path.relative_to(folder)), path.stat()) for path in files)
+    text = "\n".join(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def key(source_digest: str, signature: Signature, target: Target, assembler: str) -> str | None:
     """File name of a compilation's result; None where a constant cannot be named across processes.
 
     Covers everything that decides the code: source (with what it inlines and the constants it reads), signature,
-    target, and the versions of tlxc, LLVM (which llvmlite brings) and the assembler.
+    target, the files of tlxc, and the versions of LLVM (which llvmlite brings) and the assembler.
     """
     constants = _stable_sequence("constants", signature.constants)
     if constants is None:
         return None
     import llvmlite
 
-    from tlxc import __version__
-
-    parts = (f"format {FORMAT}", f"tlxc {__version__}", f"llvmlite {llvmlite.__version__}", assembler, target.name,
-             source_digest, f"warps {signature.num_warps}", f"maxnreg {signature.maxnreg}", constants,
+    parts = (f"format {FORMAT}", f"tlxc {stamp(PACKAGE)}", f"llvmlite {llvmlite.__version__}", assembler, target.name,
+             source_digest, f"warps {signature.num_warps}", f"maxnreg {signature.maxnreg}",
+             f"cluster {signature.cluster}", constants,
              *(f"{name} {a.type} {a.align} {a.divisible}" for name, a in signature.arguments))  # fmt: skip
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

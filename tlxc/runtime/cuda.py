@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -46,15 +46,21 @@ _EXPLAIN = {
     "for instance with compute-sanitizer",
     "CUDA_ERROR_MISALIGNED_ADDRESS": f"an earlier kernel accessed a misaligned address, {_LOST}",
     "CUDA_ERROR_LAUNCH_FAILED": f"an earlier kernel failed, {_LOST}",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": f"an earlier kernel met an instruction that the GPU cannot run, {_LOST}",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "an earlier kernel ran longer than the driver allows",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "the kernel needs more registers or shared memory than the GPU has for a "
     "CTA; use smaller tiles or another num_warps",
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE": "the GPU cannot run a cluster of so many CTAs at once; use a smaller "
+    "ctas_per_cga, fewer warps or less shared memory",
     "CUDA_ERROR_NOT_INITIALIZED": "CUDA does not survive a fork(): start worker processes with the 'spawn' method",
     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "this is not allowed while a CUDA graph is being captured; call "
     "kernel.warmup with the same arguments before the capture",
     "CUDA_ERROR_INVALID_HANDLE": "the stream or the kernel belongs to another device",
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the driver's library and its kernel module are of different versions",
 }
+
+# Each says what it knows of the end of an earlier kernel, or nothing; failures since then carry it.
+witnesses: list[Callable[[], str]] = []
 
 _lock = threading.Lock()
 _module: Any = None
@@ -100,7 +106,8 @@ def failure(module: Any, status: int, call: str, error: type[DriverError] = Driv
         code = module.CUresult(status).name
     except ValueError:
         code = f"CUresult {status}"
-    return error(f"{call} failed with {code}: {_EXPLAIN.get(code, 'the CUDA driver gives no more detail')}.", code)
+    text = f"{call} failed with {code}: {_EXPLAIN.get(code, 'the CUDA driver gives no more detail')}."
+    return error("\n".join([text, *filter(None, (said() for said in witnesses))]), code)
 
 
 def call(name: str, *arguments: Any) -> Any:
@@ -219,8 +226,12 @@ class Function:
     local_bytes: int
 
 
-def load(cubin: bytes, name: str, gpu: Device, dynamic_shared: int = 0) -> Function:
-    """Loads a cubin on a device, now and not at the first launch; `dynamic_shared` bytes may then be launched with."""
+PORTABLE_CLUSTER = 8  # CTAs of a cluster that every GPU with clusters can run
+
+
+def load(cubin: bytes, name: str, gpu: Device, dynamic_shared: int = 0, cluster: int = 1) -> Function:
+    """Loads a cubin on a device, now and not at the first launch; `dynamic_shared` bytes may then be launched with.
+    `cluster`: CTAs of a cluster."""
     api = driver()
     attribute = api.CUfunction_attribute
     with in_context(gpu):
@@ -229,6 +240,9 @@ def load(cubin: bytes, name: str, gpu: Device, dynamic_shared: int = 0) -> Funct
         if dynamic_shared:
             limit = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call("cuFuncSetAttribute", function, limit, dynamic_shared)
+        if cluster > PORTABLE_CLUSTER:
+            larger = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            call("cuFuncSetAttribute", function, larger, 1)
         registers, local = (
             int(call("cuFuncGetAttribute", which, function))
             for which in (attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)

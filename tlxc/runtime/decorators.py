@@ -15,7 +15,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(fn: Callable[..., Any], /) -> Kernel: ...
 @overload
 def kernel(
-    *, num_warps: int = 4, maxnreg: int | None = None, do_not_specialize: Sequence[str | int] = ()
+    *,
+    num_warps: int = 4,
+    maxnreg: int | None = None,
+    ctas_per_cga: tuple[int, ...] | None = None,
+    do_not_specialize: Sequence[str | int] = (),
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(
     fn: Callable[..., Any] | None = None,
@@ -23,18 +27,20 @@ def kernel(
     *,
     num_warps: int = 4,
     maxnreg: int | None = None,
+    ctas_per_cga: tuple[int, ...] | None = None,
     do_not_specialize: Sequence[str | int] = (),
 ) -> Any:
     """Makes a kernel of a function: `@tlxc.kernel`, or `@tlxc.kernel(num_warps=8, do_not_specialize=["n"])`.
 
     num_warps, maxnreg: warps of a CTA, and registers that a thread may use at most (24 to 255, NVIDIA targets; None: no
-    limit), where the launch gives none.  do_not_specialize: parameters, by name or position, whose values are not
-    tested for 1, for divisibility by 16 or for 16-byte alignment.
+    limit), where the launch gives none.  ctas_per_cga: likewise the CTAs of a cluster along x, y and z, as (2, 1, 1),
+    which group those of the grid; its extents must be multiples of them (None: no cluster).  do_not_specialize:
+    parameters, by name or position, whose values are not tested for 1, for divisibility by 16 or for 16-byte alignment.
     """
     from tlxc.runtime.kernel import Kernel
 
     def decorate(fn: Callable[..., Any]) -> Kernel:
-        return Kernel(fn, num_warps, do_not_specialize, maxnreg)
+        return Kernel(fn, num_warps, do_not_specialize, maxnreg, ctas_per_cga)
 
     return decorate if fn is None else decorate(fn)
 

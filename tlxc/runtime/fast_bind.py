@@ -18,10 +18,10 @@ from tlxc.ir import types as ir
 from tlxc.runtime import tokens
 from tlxc.runtime.launcher import Launcher
 
-OPTIONS = ("num_warps", "num_stages", "maxnreg")
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "ctas_per_cga")
 MIXED = -3  # stands for the device where arrays are on several
 
-Key = tuple[Any, ...]  # a token for each parameter, num_warps or (num_warps, maxnreg), device
+Key = tuple[Any, ...]  # a token for each parameter, num_warps or (num_warps, maxnreg, ctas_per_cga), device
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ def launch({p}grid, {head}):
 {body}\
     if {p}device is None:
         {p}device = {p}current()
-    {p}key = ({key}num_warps if maxnreg is None else (num_warps, maxnreg), {p}device)
+    {p}plain = maxnreg is None and ctas_per_cga is None
+    {p}key = ({key}num_warps if {p}plain else (num_warps, maxnreg, ctas_per_cga), {p}device)
     try:
         {p}plan = {p}state.plans[{p}key]
     except (KeyError, TypeError):

@@ -19,8 +19,8 @@ from tlxc.runtime import cuda
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
-from tlxc.runtime.grid import extents
-from tlxc.runtime.launcher import make_launcher
+from tlxc.runtime.grid import Cluster, check_cluster, extents
+from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Variant:
     target: str
     num_warps: int
     maxnreg: int | None
+    cluster: Cluster
     arguments: Mapping[str, str]
     compiled: CompiledKernel
 
@@ -93,14 +94,15 @@ def _stream(device: int) -> int:
 
 
 class Kernel:
-    """A kernel: `kernel[grid](*args, num_warps=4, maxnreg=None, **constants)` launches it.
+    """A kernel: `kernel[grid](*args, num_warps=4, maxnreg=None, ctas_per_cga=None, **constants)` launches it.
 
     `grid` is an int, one to three ints, or a function from all arguments by name to such.  Arguments are specialised
     on: see `variants`.  Inside another kernel it is called like a function.
 
     num_warps: warps of a CTA.  maxnreg: registers that a thread may use at most, 24 to 255, so that more CTAs fit on an
     SM; what does not fit into them is spilled to memory (`CompiledKernel.spill_bytes`).  NVIDIA targets only; None, the
-    default, leaves it to the assembler.
+    default, leaves it to the assembler.  ctas_per_cga: CTAs of a cluster along x, y and z, as (2, 1, 1), which group
+    those of the grid; None, the default, is no cluster.  NVIDIA targets only.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Kernel:
         num_warps: int = 4,
         do_not_specialize: Sequence[str | int] = (),
         maxnreg: int | None = None,
+        ctas_per_cga: tuple[int, ...] | None = None,
     ) -> None:
         source = Source.of(fn)  # refuses what is no function with a source
         update_wrapper(self, fn)
@@ -117,6 +120,7 @@ class Kernel:
         self.examples: list[Callable[..., Any]] = []
         self.__tlxc_source__ = source
         self._num_warps, self._maxnreg, self._do_not_specialize = num_warps, maxnreg, tuple(do_not_specialize)
+        self._ctas_per_cga = ctas_per_cga
         self._variants: list[Variant] = []
         self._lock = threading.Lock()
         self._versions: dict[str, _Version] = {}
@@ -144,16 +148,24 @@ class Kernel:
         self.examples.append(fn)
         return fn
 
-    def signature(self, num_warps: int | None = None, *, maxnreg: Any = MISSING, **constants: Any) -> Signature:
+    def signature(
+        self, num_warps: int | None = None, *, maxnreg: Any = MISSING, ctas_per_cga: Any = MISSING, **constants: Any
+    ) -> Signature:
         """What the annotations declare, for compiling ahead of time: constants by name, nothing else assumed.  Options
         that are not given are the kernel's own."""
-        return self._binder.declared_signature(constants, num_warps, maxnreg)
+        return self._binder.declared_signature(constants, num_warps, maxnreg, ctas_per_cga)
 
     def compile(
-        self, target: str | Target, num_warps: int | None = None, *, maxnreg: Any = MISSING, **constants: Any
+        self,
+        target: str | Target,
+        num_warps: int | None = None,
+        *,
+        maxnreg: Any = MISSING,
+        ctas_per_cga: Any = MISSING,
+        **constants: Any,
     ) -> CompiledKernel:
         """Compiles ahead of time for what the annotations declare; needs no GPU.  Options as for `signature`."""
-        signature = self.signature(num_warps, maxnreg=maxnreg, **constants)
+        signature = self.signature(num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga, **constants)
         chosen = _target(target)
         version = self.renew()
         return build(version.digest, version.source, signature, chosen, assembler_for(chosen, None))
@@ -161,7 +173,8 @@ class Kernel:
     def warmup(self, *args: Any, grid: Any = None, target: str | Target | None = None, **kwargs: Any) -> CompiledKernel:
         """Compiles the specialisation for these arguments, without launching.
 
-        A dtype of `tl` or torch stands for a 16-byte aligned array of it.  With `target` nothing but a compiler is
+        A dtype of `tl` or torch stands for a 16-byte aligned array of it, `tlx.tensor_descriptor_type(...)` for a
+        descriptor.  With `target` nothing but a compiler is
         needed; without, the kernel is also loaded on the arguments' GPU, so that a launch with such arguments can be
         captured.
         """
@@ -180,7 +193,7 @@ class Kernel:
 
     @cached_property
     def _binder(self) -> Binder:
-        return Binder(self.__tlxc_source__, self._num_warps, self._do_not_specialize, self._maxnreg)
+        return Binder(self.__tlxc_source__, self._num_warps, self._do_not_specialize, self._maxnreg, self._ctas_per_cga)
 
     @cached_property
     def _functions(self) -> tuple[Callable[..., Any], Callable[..., Given]]:
@@ -216,6 +229,7 @@ class Kernel:
         if 0 in sizes:
             return None
         if plan is None and bound is not None:
+            check_cluster(sizes, bound.signature.cluster)
             plan = self._plan(version, key, bound)
         assert plan is not None
         status = plan.launch(sizes, plan.stream(key[-1]), *values)
@@ -235,7 +249,12 @@ class Kernel:
         if not compiled.is_loaded(gpu):
             slot_ready()
         function = compiled.load(gpu)
-        launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, bound.kinds)
+        record = compiled.record(gpu)
+        kinds = bound.kinds if record is None else bound.kinds + bytes((INTEGER,))
+        launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, kinds)
+        if record is not None:
+            launcher = recording(launcher, record.pointer)
+        launcher = prepared(launcher, gpu, _maps(bound.kinds, compiled), bound.signature.cluster)
         plan = version.plans[key] = Plan(launcher, stream, compiled)
         return plan
 
@@ -281,11 +300,23 @@ class Kernel:
             facts = {**arguments, **_options(signature)}
             reason = min((_difference({**v.arguments, **_options(v)}, facts) for v in peers), key=len)
             reason = reason or "a module constant or the source changed"
-        return Variant(reason, target.name, signature.num_warps, signature.maxnreg, arguments, compiled)
+        return Variant(
+            reason, target.name, signature.num_warps, signature.maxnreg, signature.cluster, arguments, compiled
+        )
 
 
 def _target(target: str | Target) -> Target:
     return target if isinstance(target, Target) else get_target(str(target))
+
+
+def _maps(kinds: bytes, compiled: CompiledKernel) -> dict[int, MapShape]:
+    """What the code wants of each descriptor, by its position among the values of a launch."""
+    passed = [position for position, kind in enumerate(kinds) if kind != SKIP]
+    return {
+        position: MapShape(tuple(facts["box"]), facts["swizzle"])
+        for position, facts in zip(passed, compiled.metadata["params"])
+        if kinds[position] == MAP
+    }
 
 
 def _hashable(key: Key) -> bool:
@@ -307,7 +338,7 @@ def describe_signature(signature: Signature) -> dict[str, str]:
 
 
 def _options(of: Signature | Variant) -> dict[str, str]:
-    return {"num_warps": str(of.num_warps), "maxnreg": str(of.maxnreg)}
+    return {"num_warps": str(of.num_warps), "maxnreg": str(of.maxnreg), "ctas_per_cga": str(of.cluster)}
 
 
 def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:

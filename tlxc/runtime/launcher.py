@@ -7,7 +7,7 @@ convention as we use it (free-threaded, other than CPython) launch through cuda.
 
 A launcher is called as launch(grid, stream, *values) with one value for each run-time parameter, skipped ones included.
 It returns the driver's status, or `UNCLEAR` where it launched nothing because the grid is not a tuple of one to three
-positive integers within the limits.
+positive integers within the limits.  Kernels with descriptors or clusters have a step in Python before it (`prepared`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ import struct
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tlxc.runtime import cuda
-from tlxc.runtime.grid import MAX_GRID, GridError, extents
+from tlxc.runtime.descriptor import MAP_BYTES
+from tlxc.runtime.grid import MAX_GRID, Cluster, GridError, check_cluster, extents
 
 Launcher = Callable[..., int]
 
 # Kinds of values: 's' is not passed (the compiler knows it), 'f' a 32-bit float, 'i' any integer or address: parameters
-# are read from 8-byte slots, and on a little-endian machine the low bytes of a slot are the narrower integer.
-SKIP, FLOAT, INTEGER = b"sfi"
+# are read from 8-byte slots, and on a little-endian machine the low bytes of a slot are the narrower integer.  'm' is
+# the address of a tensor map, which is passed by value from where it stands.
+SKIP, FLOAT, INTEGER, MAP = b"sfim"
 UNCLEAR = -1
 _FIXED = 2  # grid and stream stand before the values
 
@@ -79,7 +82,18 @@ convert:
   %kind.at = getelementptr i8, ptr %kinds, i64 %i
   %kind = load i8, ptr %kind.at
   switch i8 %kind, label %integer [ i8 {skip}, label %advance
-                                    i8 {float}, label %float ]
+                                    i8 {float}, label %float
+                                    i8 {map}, label %map ]
+map:
+  %map.address = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLongMask} to ptr)(ptr %object)
+  %map.wrong = icmp eq i64 %map.address, -1
+  br i1 %map.wrong, label %failed, label %map.put
+map.put:
+  %map.pointer = inttoptr i64 %map.address to ptr
+  %map.param = getelementptr ptr, ptr %params, i64 %passed
+  store ptr %map.pointer, ptr %map.param
+  %map.more = add i64 %passed, 1
+  br label %advance
 integer:
   %int = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLongMask} to ptr)(ptr %object)
   %int.suspect = icmp eq i64 %int, -1
@@ -105,7 +119,7 @@ put:
   %passed.more = add i64 %passed, 1
   br label %advance
 advance:
-  %passed.next = phi i64 [ %passed, %convert ], [ %passed.more, %put ]
+  %passed.next = phi i64 [ %passed, %convert ], [ %passed.more, %put ], [ %map.more, %map.put ]
   %i.next = add i64 %i, 1
   br label %next
 launch:
@@ -193,7 +207,7 @@ def launch_ir(driver_address: Callable[[str], int]) -> str:
     )
     return _LAUNCH.format(
         **calls, grid=_GRID.format(**calls) + axes, config=config, plan_size=_PLAN.size, fixed=_FIXED, skip=SKIP,
-        float=FLOAT, unclear=UNCLEAR,
+        float=FLOAT, map=MAP, unclear=UNCLEAR,
     )  # fmt: skip
 
 
@@ -263,15 +277,23 @@ def make_launcher(function: cuda.Function, threads: int, shared: int, kinds: byt
     return _native(plan_of(function.handle, function.gpu.context, threads, shared, kinds))
 
 
+class _Map(ctypes.Structure):
+    """A tensor map, as cuda.bindings takes parameters that are no numbers."""
+
+    _fields_ = [("words", ctypes.c_uint64 * (MAP_BYTES // 8))]
+
+
 def bindings_launcher(function: cuda.Function, threads: int, shared: int, kinds: Sequence[int]) -> Launcher:
     """The same through cuda.bindings: slower, but only Python."""
     api = cuda.driver()
-    types = {INTEGER: ctypes.c_uint64, FLOAT: ctypes.c_float}
+    types = {INTEGER: ctypes.c_uint64, FLOAT: ctypes.c_float, MAP: None}
     passed = [i for i, kind in enumerate(kinds) if kind != SKIP]
     ctypes_of = tuple(types[kinds[i]] for i in passed)
     handle, mask = api.CUfunction(function.handle), (1 << 64) - 1
 
     def word(kind: int, value: Any) -> Any:
+        if kind == MAP:
+            return _Map.from_address(value)
         return float(value) if kind == FLOAT else int(value) & mask
 
     def launch(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
@@ -291,3 +313,44 @@ def bindings_launcher(function: cuda.Function, threads: int, shared: int, kinds:
         return int(status)
 
     return launch
+
+
+def recording(launch: Launcher, record: int) -> Launcher:
+    """A launcher that passes the address of a record after the values: see `trap`."""
+
+    def launch_recording(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
+        return launch(grid, stream, *values, record)
+
+    return launch_recording
+
+
+@dataclass(frozen=True)
+class MapShape:
+    """What a compiled kernel wants of the tensor map of one argument: see `boxes.Box`."""
+
+    box: tuple[int, ...]
+    swizzle: int
+
+
+def prepared(launch: Launcher, gpu: cuda.Device, maps: Mapping[int, MapShape], cluster: Cluster) -> Launcher:
+    """A launcher that checks the grid against the cluster and encodes descriptors (`maps`: by position among the
+    values), and then does what `launch` does."""
+    if not maps and cluster == (1, 1, 1):
+        return launch
+    wanted = tuple((position, shape.box, shape.swizzle) for position, shape in maps.items())
+    clustered = cluster != (1, 1, 1)
+
+    def launch_prepared(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
+        if clustered:
+            sizes = extents(grid)
+            if 0 in sizes:
+                return UNCLEAR
+            check_cluster(sizes, cluster)
+        passed, alive = list(values), []
+        for position, box, swizzle in wanted:
+            made = values[position].map_for(box, swizzle, gpu)
+            alive.append(made)  # until the driver has read it, whatever another thread does to the descriptor
+            passed[position] = made.address
+        return launch(grid, stream, *passed)
+
+    return launch_prepared

@@ -1,20 +1,22 @@
 """Tokens: what about an argument decides the code.
 
-A token is the dtype of an aligned array, an `Odd` for one that is not, a `Number` for a scalar, `ONE` for the integer
-1, None for None.  Tokens are compared by identity or are cheap to hash: they are the keys of launches.
+A token is the dtype of an aligned array, an `Odd` for one that is not, a tuple for a `TensorDescriptor`, a `Number` for
+a scalar, `ONE` for the integer 1, None for None.  Tokens are compared by identity or are cheap to hash: they are the
+keys of launches.
 """
 
 from __future__ import annotations
 
 import functools
 import numbers
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from tlxc.frontend.signature import Argument
 from tlxc.ir import types as ir
 from tlxc.language.core import constexpr
+from tlxc.runtime.arrays import interface_dtype
+from tlxc.runtime.descriptor import TensorDescriptor
 
 ALIGN = 16  # bytes, and the divisor that integers are tested for
 ONE = "1"
@@ -142,40 +144,7 @@ def as_python(value: Any) -> Any:
     return value
 
 
-# -- arrays ----------------------------------------------------------------------------------------------------------
-
-_ARRAY_DTYPES = {t.name: t for t in ir.DTYPES.values()} | {"bool": ir.int1}
-_INTERFACE_KINDS = {"f": "float", "i": "int", "u": "uint"}
-
-
-def is_array(value: Any) -> bool:
-    return (hasattr(value, "data_ptr") and hasattr(value, "dtype")) or hasattr(value, "__cuda_array_interface__")
-
-
-def dtype_of(array_dtype: Any) -> ir.DType | None:
-    """The dtype that a dtype of torch, NumPy or tlxc means; None where tlxc has none."""
-    if isinstance(array_dtype, ir.DType):
-        return array_dtype
-    return _ARRAY_DTYPES.get(str(array_dtype).rpartition(".")[2])
-
-
-def _interface_dtype(typestr: str) -> Any:
-    """The dtype of a `__cuda_array_interface__`, or its text where tlxc has none."""
-    kind, size = typestr[1], int(typestr[2:])
-    name = "bool" if kind == "b" else f"{_INTERFACE_KINDS.get(kind, kind)}{size * 8}"
-    return _ARRAY_DTYPES.get(name, typestr)
-
-
-def stand_in(value: Any) -> ir.DType | None:
-    """The dtype that stands for a pointer to it: of tlxc or torch, or a pointer type."""
-    if isinstance(value, ir.Pointer):
-        return value.dtype
-    if isinstance(value, ir.DType):
-        return value
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.dtype):
-        return dtype_of(value)
-    return None
+# -- any argument ----------------------------------------------------------------------------------------------------
 
 
 class Scanner:
@@ -190,6 +159,8 @@ class Scanner:
         """(token, value to pass, device or None); `wanted` is what the parameter's annotation declares."""
         if value is None:
             return None, None, None
+        if value.__class__ is TensorDescriptor:
+            return value.token(), value, value.device
         align = max(ALIGN, wanted.align) if wanted else ALIGN
         if hasattr(value, "data_ptr") and hasattr(value, "get_device"):
             self.arrays.add(type(value))
@@ -199,7 +170,7 @@ class Scanner:
         if interface is not None:
             from tlxc.runtime import cuda
 
-            address, dtype = interface["data"][0], _interface_dtype(interface["typestr"])
+            address, dtype = interface["data"][0], interface_dtype(interface["typestr"])
             return (self.odd[dtype] if address % align else dtype), address, cuda.pointer_device(address)
         number = as_python(value)
         if isinstance(number, float):

@@ -110,13 +110,19 @@ class AmdgpuEmitter(Emitter):
         at = self.w.assign(f"shl i32 {lane}, 2")
         return self.w.call("i32", f"{_AMD}ds.bpermute", [("i32", at), ("i32", word)], _CONVERGENT)
 
-    def barrier(self, num_warps: int) -> None:
+    def barrier(self, id: int, num_warps: int, whole: bool) -> None:
         self.w.emit('fence syncscope("workgroup") release')
         self.w.call("void", f"{_AMD}s.barrier", [], _CONVERGENT)
         self.w.emit('fence syncscope("workgroup") acquire')
 
     def fence_async_shared(self) -> None:
         raise AssertionError("no asynchronous proxy on AMD; nothing inserts this fence")
+
+    def elect(self) -> str:
+        return self.w.assign(f"icmp eq i32 {self._lane()}, 0")
+
+    def set_registers(self, budget: int, launch: int) -> None:
+        raise AssertionError("AMD targets have no register budgets; tasks are refused before")
 
     # -- maths: v_exp_f32 and v_log_f32 flush denormals, LLVM's expansions of the generic intrinsics do not
     def unary(self, kind: str, x: str) -> str:

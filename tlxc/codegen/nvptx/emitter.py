@@ -49,10 +49,12 @@ class NvptxEmitter(Emitter):
         return f"define ptx_kernel void @{name}({', '.join(params)}) #0"
 
     def attributes(self, module: Module) -> list[str]:
-        threads = module.num_warps * self.target.warp_size
+        threads = module.attrs.get("total_warps", module.num_warps) * self.target.warp_size
         registers = '"nvvm.minctasm"="1"'  # as many as let one CTA run
         if module.maxnreg is not None:  # replaces that, so the bound that it gave has to be kept here
             registers = f'"nvvm.maxnreg"="{min(module.maxnreg, self.target.registers_per_sm // threads)}"'
+        if module.cluster != (1, 1, 1):
+            registers += f' "nvvm.cluster_dim"="{",".join(map(str, module.cluster))}"'
         return [
             f'attributes #0 = {{ convergent nounwind "nvvm.maxntid"="{threads}" {registers} }}',
             "attributes #1 = { convergent nounwind }",
@@ -159,14 +161,26 @@ class NvptxEmitter(Emitter):
         args = [("i32", "-1"), ("i32", word), ("i32", lane), ("i32", "31")]
         return self.w.call("i32", f"{_NV}shfl.sync.idx.i32", args, _CONVERGENT)
 
-    def barrier(self, num_warps: int) -> None:
+    def barrier(self, id: int, num_warps: int, whole: bool) -> None:
+        number = ("i32", str(id))
         if num_warps == 1:
             self.w.call("void", f"{_NV}bar.warp.sync", [("i32", "-1")], _CONVERGENT)
+        elif whole:
+            self.w.call("void", f"{_NV}barrier.cta.sync.aligned.all", [number], _CONVERGENT)
         else:
-            self.w.call("void", f"{_NV}barrier.cta.sync.aligned.all", [("i32", "0")], _CONVERGENT)
+            threads = ("i32", str(num_warps * self.target.warp_size))
+            self.w.call("void", f"{_NV}barrier.cta.sync.aligned.count", [number, threads], _CONVERGENT)
 
     def fence_async_shared(self) -> None:
         self.w.asm("void", "fence.proxy.async.shared::cta;", "~{memory}", [])
+
+    def elect(self) -> str:
+        text = "{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 $0, 1, 0, p; }"
+        return self.w.assign(f"icmp ne i32 {self.w.asm('i32', text, '=r', [])}, 0")
+
+    def set_registers(self, budget: int, launch: int) -> None:
+        how = "inc" if budget > launch else "dec"
+        self.w.call("void", f"{_NV}setmaxnreg.{how}.sync.aligned.u32", [("i32", str(budget))], _CONVERGENT)
 
     # -- maths
     _UNARY = {

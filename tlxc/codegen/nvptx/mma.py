@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tlxc.codegen.simt.buffer import buffer_type
-from tlxc.codegen.simt.lowering import Lowering, layout_of, register_of
+from tlxc.codegen.simt.lowering import Lower, Lowering, layout_of, register_of
 from tlxc.errors import InternalError
 from tlxc.ir.core import Op, Value
 from tlxc.ir.memory import Memory
-from tlxc.ir.types import element_of, shape_of
+from tlxc.ir.types import Tensor, element_of, shape_of
 
-STEP_K = 16  # of one instruction on 16-bit elements
+STEP_K = 16  # of one mma.sync on 16-bit elements
+STEP_BYTES = 32  # along K, of one wgmma
 GROUP = 4  # warps of a warpgroup
+_KINDS = {"f32": "tf32"}  # what wgmma calls an element, where it is another name
 
 
 def dot(low: Lowering, op: Op) -> None:
@@ -49,11 +51,11 @@ def mma_sync(low: Lowering, op: Op) -> None:
     low.set(op.result, acc)
 
 
-def _pairs(low: Lowering, v: Value, along: int) -> dict[tuple[int, int], str]:
+def _pairs(low: Lowering, v: Value, along: int) -> dict[tuple[int, ...], str]:
     """Neighbours along K (dimension `along`) packed into i32, keyed by the coordinate of the even one."""
     w, names, where = low.w, low.get(v), register_of(layout_of(v))
     t = low.llvm(v)
-    out = {}
+    out: dict[tuple[int, ...], str] = {}
     for coords, r in where.items():
         if coords[along] & 1:
             continue
@@ -77,6 +79,7 @@ class Operand:
     stride: int
     block: int  # elements of the contiguous dimension in one column block
     block_bytes: int  # bytes from one column block to the next
+    elem: int  # bytes
 
     @property
     def fields(self) -> int:
@@ -86,27 +89,27 @@ class Operand:
     def offset(self, row: int, k: int) -> int:
         """Bytes from the start of the buffer to the instruction's tile at (row of M or N, k)."""
         contiguous, other = (row, k) if self.transposed else (k, row)
-        return contiguous // self.block * self.block_bytes + contiguous % self.block * 2 + other * self.width
+        return contiguous // self.block * self.block_bytes + contiguous % self.block * self.elem + other * self.width
 
 
-def operand(mem: Memory, k_dim: int) -> Operand:
-    """The operand form of a swizzled 16-bit buffer whose K extent is dimension `k_dim`."""
+def operand(mem: Memory, k_dim: int, elem: int) -> Operand:
+    """The operand form of a swizzled buffer whose K extent is dimension `k_dim`; only 16-bit elements may be contiguous
+    along the other one."""
     fast = max(range(2), key=lambda d: 1 in mem.bases[d][:1])
     slow = 1 - fast
     block = 1 << mem.bits[fast]
-    width = 2 * block
-    if mem.bits[slow] != 3 or width not in (32, 64, 128) or mem.strides[slow] != 8 * block:
+    width, transposed = elem * block, fast != k_dim
+    atom = mem.bits[slow] == 3 and width in (32, 64, 128) and mem.strides[slow] == 8 * block
+    if not atom or (transposed and elem != 2):
         raise InternalError(f"wgmma cannot read a buffer laid out as {mem}")
-    block_bytes = 2 * mem.strides[fast]
-    transposed = fast != k_dim
-    return Operand(width, transposed, block_bytes if transposed else 16, 8 * width, block, block_bytes)
+    block_bytes = elem * mem.strides[fast]
+    return Operand(width, transposed, block_bytes if transposed else 16, 8 * width, block, block_bytes, elem)
 
 
 def _descriptor(low: Lowering, buf: Value, form: Operand, warpgroup_bytes: int) -> str:
     """64-bit descriptor of the buffer's first tile for this warpgroup."""
     w = low.w
-    address = w.assign("ptrtoint ptr addrspace(3) @smem to i32")
-    address = w.add(address, low.scalar(buf))
+    address = w.add(w.assign("ptrtoint ptr addrspace(3) @smem to i32"), low.scalar(buf))
     if warpgroup_bytes:
         group = w.assign(f"lshr i32 {low.warp}, 2")
         address = w.add(address, w.assign(f"mul i32 {group}, {warpgroup_bytes}"))
@@ -119,38 +122,114 @@ def _signed64(x: int) -> int:
 
 
 def wgmma(low: Lowering, op: Op) -> None:
-    """The whole dot is one asm: fence, the K steps of every m64 tile, commit, wait.  Accumulators are tied through it,
-    so that they never move, and nothing can slip between."""
-    a, b, c = op.inputs
+    """A synchronous dot: fence, K steps of every m64 tile, commit and wait in one asm: nothing slips between."""
+    low.set(op.result, _multiply(low, op, "wgmma.wait_group.sync.aligned 0;"))
+
+
+def async_dot(low: Lowering, op: Op) -> None:
+    """The same without the wait; the result is pending."""
+    low.set(op.result, _multiply(low, op, ""))
+
+
+def async_dot_wait(low: Lowering, op: Op) -> None:
+    """The values go through the wait, so that no use of them can rise above it."""
+    w = low.w
+    names = [x for v in op.inputs for x in low.get(v)]
+    # Registers that a dot still reads are named by the wait, so that they live until then.
+    pendings = op.attrs["pendings"]
+    reading = [x for block, words in low.in_flight if block == w.block for x in words]
+    low.in_flight = low.in_flight[len(low.in_flight) - pendings :] if pendings else []
+    constraints = ["=f"] * len(names) + [str(i) for i in range(len(names))] + ["r"] * len(reading) + ["~{memory}"]
+    args = [("float", x) for x in names] + [("i32", x) for x in reading]
+    text = f"wgmma.wait_group.sync.aligned {pendings};"
+    out = w.asm_values(["float"] * len(names), text, ",".join(constraints), args)
+    for result, source in zip(op.results, op.inputs):
+        count = len(low.get(source))
+        low.set(result, out[:count])
+        out = out[count:]
+
+
+def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
+    """Accumulators after acc + a @ b.  They are tied through the asm, so that they never move; without acc they are
+    outputs only, and the first K step overwrites them."""
+    a, b = op.inputs[:2]
+    acc = low.get(op.operands[2]) if op.operands[2] is not None else None
     (m, k), n = shape_of(a.type), shape_of(b.type)[1]
-    left, right = operand(buffer_type(a)[1], 1), operand(buffer_type(b)[1], 0)
-    groups = low.module.num_warps // GROUP
+    groups = low.num_warps // GROUP
     where = register_of(layout_of(op.result))
     rows = range(0, m, 64 * groups)
     order = [where[row + 8 * (j >> 1 & 1), (j & 1) + 8 * (j >> 2)] for row in rows for j in range(n // 2)]
-    lines = ["{ .reg .b64 da, db; .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.fence.sync.aligned;"]
+    count = len(order)
+    elem = element_of(b.type).bytes
+    step = STEP_BYTES // elem
+    right = operand(buffer_type(b)[1], 0, elem)
+    source = _Registers(low, a) if isinstance(a.type, Tensor) else _Shared(low, a, groups)
+    inputs = [("i64", _descriptor(low, b, right, 0)), *source.inputs]
+    first = count * (1 if acc is None else 2)  # operand number of the first input after the accumulators
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{step}.f32.{_kind(a)}.{_kind(b)}"
+    lines = ["{ .reg .b64 da, db; .reg .pred p, q; setp.ne.b32 p, 1, 0; setp.ne.b32 q, 0, 0; wgmma.fence.sync.aligned;"]
     for tile, row in enumerate(rows):
-        steps = [(left.offset(row, k0) >> 4, right.offset(0, k0) >> 4) for k0 in range(0, k, STEP_K)]
-        flags = f"{int(left.transposed)}, {int(right.transposed)}"
-        lines += _steps(n, str(element_of(a.type)), steps, flags, tile * n // 2, len(order))
-    lines.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
-    descriptors = (
-        _descriptor(low, a, left, left.offset(64, 0) if groups > 1 else 0),
-        _descriptor(low, b, right, 0),
-    )
-    acc = list(low.get(c))
-    constraints = ",".join(["=f"] * len(order) + [str(i) for i in range(len(order))] + ["l", "l", "~{memory}"])
-    args = [("float", acc[r]) for r in order] + [("i64", d) for d in descriptors]
-    for r, x in zip(order, low.w.asm_values(["float"] * len(order), " ".join(lines), constraints, args)):
-        acc[r] = x
-    low.set(op.result, acc)
+        regs = ",".join(f"${tile * n // 2 + i}" for i in range(n // 2))
+        for k0 in range(0, k, step):
+            scale = "q" if acc is None and k0 == 0 else "p"
+            load, left = source.step(row, k0, first + 1)
+            flags = [f", {int(t)}" for t in (*source.transposed, right.transposed) if elem == 2]
+            lines.append(
+                f"{load}add.s64 db, ${first}, {right.offset(0, k0) >> 4}; "
+                f"{name} {{{regs}}}, {left}, db, {scale}, 1, 1{''.join(flags)};"
+            )
+    lines.append(f"wgmma.commit_group.sync.aligned; {wait} }}")
+    constraints = [*["=f" if acc is not None else "=&f"] * count]
+    constraints += [str(i) for i in range(count)] if acc is not None else []
+    constraints += ["l" if t == "i64" else "r" for t, _ in inputs] + ["~{memory}"]
+    args = [("float", acc[r]) for r in order] if acc is not None else []
+    if not wait:
+        low.in_flight.append((low.w.block, [x for t, x in source.inputs if t == "i32"]))
+    out = [""] * count
+    values = low.w.asm_values(["float"] * count, " ".join(lines), ",".join(constraints), args + inputs)
+    for r, x in zip(order, values):
+        out[r] = x
+    return out
 
 
-def _steps(n: int, kind: str, steps: list[tuple[int, int]], flags: str, first: int, count: int) -> list[str]:
-    """The K steps of one m64 tile, whose accumulators are operands `first` on; the descriptors follow 2 * `count`."""
-    regs = ",".join(f"${first + i}" for i in range(n // 2))
-    return [
-        f"add.s64 da, ${2 * count}, {step_a}; add.s64 db, ${2 * count + 1}, {step_b}; "
-        f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{regs}}}, da, db, p, 1, 1, {flags};"
-        for step_a, step_b in steps
-    ]
+def _kind(v: Value) -> str:
+    name = str(element_of(v.type))
+    return _KINDS.get(name, name)
+
+
+class _Shared:
+    """Operand A in shared memory: a descriptor, moved on by an immediate for each step."""
+
+    def __init__(self, low: Lowering, a: Value, groups: int) -> None:
+        self.form = operand(buffer_type(a)[1], 1, element_of(a.type).bytes)
+        self.transposed = (self.form.transposed,)
+        self.inputs = [("i64", _descriptor(low, a, self.form, self.form.offset(64, 0) if groups > 1 else 0))]
+
+    def step(self, row: int, k0: int, first: int) -> tuple[str, str]:
+        """(instructions before, operand) of a tile's step; its inputs begin at operand `first`."""
+        return f"add.s64 da, ${first}, {self.form.offset(row, k0) >> 4}; ", "da"
+
+
+class _Registers:
+    """Operand A in registers: four words along K and M for each tile and step, of one element or a pair along K."""
+
+    def __init__(self, low: Lowering, a: Value) -> None:
+        elem = element_of(a.type).bytes
+        words = _pairs(low, a, 1) if elem == 2 else _single(low, a)
+        self.half = STEP_BYTES // elem // 2
+        self.transposed: tuple[bool, ...] = ()  # there is no flag
+        self.number = {coords: i for i, coords in enumerate(words)}
+        self.inputs = [("i32", x) for x in words.values()]
+
+    def step(self, row: int, k0: int, first: int) -> tuple[str, str]:
+        words = [f"${first + self.number[row + i, k0 + j]}" for j in (0, self.half) for i in (0, 8)]
+        return "", "{" + ",".join(words) + "}"
+
+
+def _single(low: Lowering, v: Value) -> dict[tuple[int, ...], str]:
+    """32-bit elements as i32, keyed by coordinate."""
+    names = low.get(v)
+    return {xy: low.w.assign(f"bitcast float {names[r]} to i32") for xy, r in register_of(layout_of(v)).items()}
+
+
+LOWERINGS: dict[str, Lower] = {"dot": dot, "async_dot": async_dot, "async_dot_wait": async_dot_wait}

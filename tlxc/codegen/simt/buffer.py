@@ -13,7 +13,7 @@ from tlxc.errors import InternalError
 from tlxc.ir.core import Op, Value
 from tlxc.ir.layout import Layout
 from tlxc.ir.memory import Memory, vector_bits
-from tlxc.ir.types import Buffer, element_of
+from tlxc.ir.types import Barrier, Buffer, element_of
 
 from .lowering import Lowering, coordinates_of, layout_of, lowers, register_of
 from .words import load_text, store_words, take_apart, word_shape
@@ -26,9 +26,55 @@ def buffer_type(v: Value) -> tuple[Buffer, Memory]:
     return t, t.layout
 
 
-@lowers("local_alloc")
-def local_alloc(low: Lowering, op: Op) -> None:
+@lowers("local_alloc", "alloc_barriers")
+def alloc(low: Lowering, op: Op) -> None:
+    """Buffers and barriers are byte offsets from the start of shared memory: a number, or an i32."""
     low.set(op.result, [str(op.attrs["offset"])])
+
+
+@lowers("local_view", "barrier_view")
+def view(low: Lowering, op: Op) -> None:
+    array, index = op.inputs
+    t = array.type
+    assert isinstance(t, (Buffer, Barrier))
+    i = low.scalar(index)
+    if isinstance(t, Buffer):
+        step = str(t.tile_offset(int(i))) if i.isdigit() else _tile_offset(low, t, i)
+    else:
+        step = str(8 * int(i)) if i.isdigit() else low.w.assign(f"mul i32 {i}, 8")
+    low.set(op.result, [add_offsets(low, low.scalar(array), step)])
+
+
+def _tile_offset(low: Lowering, t: Buffer, i: str) -> str:
+    """`t.tile_offset` of an index at run time, which is not negative."""
+    w = low.w
+    if t.group == 1:
+        return w.assign(f"mul i32 {i}, {t.pitch or t.tile_bytes}")
+    outer = w.assign(f"mul i32 {w.assign(f'udiv i32 {i}, {t.group}')}, {t.pitch}")
+    return w.add(outer, w.assign(f"mul i32 {w.assign(f'urem i32 {i}, {t.group}')}, {t.tile_bytes}"))
+
+
+def add_offsets(low: Lowering, a: str, b: str) -> str:
+    """Sum of two byte offsets, folded where both are numbers."""
+    return str(int(a) + int(b)) if a.isdigit() and b.isdigit() else low.w.add(a, b)
+
+
+@lowers("local_trans", "local_reinterpret")
+def same_bytes(low: Lowering, op: Op) -> None:
+    low.set(op.result, low.get(op.inputs[0]))
+
+
+@lowers("local_slice")
+def local_slice(low: Lowering, op: Op) -> None:
+    t, mem = buffer_type(op.inputs[0])
+    start = mem.offset(op.attrs["offsets"]) * t.dtype.bytes
+    low.set(op.result, [add_offsets(low, low.scalar(op.inputs[0]), str(start))])
+
+
+def shared_pointer(low: Lowering, v: Value, extra: int = 0) -> str:
+    """ptr addrspace(3) of a buffer or barrier, `extra` bytes on."""
+    offset = add_offsets(low, low.scalar(v), str(extra))
+    return low.w.assign(f"getelementptr i8, ptr addrspace(3) @smem, i32 {offset}")
 
 
 def split_offset(mem: Memory, coords: tuple[int, ...]) -> tuple[int, int]:
@@ -68,7 +114,10 @@ def shared_addresses(low: Lowering, buf: Value, layout: Layout, firsts: tuple[in
             if b:
                 bit = w.masked_shift(name, 1 << i, -i) if i else w.assign(f"and i32 {name}, 1")
                 outer = w.add(outer, w.assign(f"mul i32 {bit}, {b * size}"))
-    start = int(low.scalar(buf))
+    start = low.scalar(buf)
+    fixed = int(start) if start.isdigit() else 0
+    if not start.isdigit():
+        outer = w.add(outer, start)
     made: dict[int, str] = {}
     held, out = coordinates_of(layout), []
     for r in firsts:
@@ -76,7 +125,7 @@ def shared_addresses(low: Lowering, buf: Value, layout: Layout, firsts: tuple[in
         if x not in made:
             offset = w.add(w.xor(base, str(x * size)), outer)
             made[x] = w.assign(f"getelementptr i8, ptr addrspace(3) @smem, i32 {offset}")
-        out.append(w.assign(f"getelementptr i8, ptr addrspace(3) {made[x]}, i32 {start + a * size}"))
+        out.append(w.assign(f"getelementptr i8, ptr addrspace(3) {made[x]}, i32 {fixed + a * size}"))
     return out
 
 
@@ -134,3 +183,49 @@ def local_load(low: Lowering, op: Op) -> None:
         t, load = load_text(f"ptr addrspace(3) {address}", bits, n)
         words.append((group, take_apart(low.w, t, low.w.assign(load), n)))
     low.set_words(op.result, words)
+
+
+# ------------------------------------------------------------------------------------------------ elements by index
+def element_address(low: Lowering, buf: Value, coords: list[str]) -> str:
+    """Address of the element at run-time coordinates (i32 names)."""
+    w = low.w
+    t, mem = buffer_type(buf)
+    size = t.dtype.bytes
+    inner, outer = "0", low.scalar(buf)
+    for c, bits, bases, stride in zip(coords, mem.bits, mem.bases, mem.strides):
+        inner = w.xor(inner, w.linear(c, [b * size for b in bases]))
+        if c.isdigit() or mem.shape == tuple(1 << b for b in mem.bits):
+            high = str(int(c) >> bits) if c.isdigit() else "0"
+        else:
+            high = w.assign(f"lshr i32 {c}, {bits}")
+        if high != "0":
+            outer = w.add(outer, w.assign(f"mul i32 {high}, {stride * size}"))
+    return w.assign(f"getelementptr i8, ptr addrspace(3) @smem, i32 {w.add(inner, outer)}")
+
+
+def _indexed(low: Lowering, buf: Value, indices: Value, axis: int) -> list[str]:
+    """Address per register: its own coordinates, with the index along `axis`."""
+    layout = layout_of(indices)
+    rank = len(layout.shape)
+    columns = [low.get(indices) if d == axis else low.coordinate(layout, d) for d in range(rank)]
+    return [element_address(low, buf, list(coords)) for coords in zip(*columns)]
+
+
+@lowers("local_gather")
+def local_gather(low: Lowering, op: Op) -> None:
+    buf, indices = op.inputs
+    element = element_of(op.result.type)
+    words = []
+    for r, address in enumerate(_indexed(low, buf, indices, op.attrs["axis"])):
+        bits, n = word_shape(1, element.bytes)
+        t, load = load_text(f"ptr addrspace(3) {address}", bits, n)
+        words.append(((r,), take_apart(low.w, t, low.w.assign(load), n)))
+    low.set_words(op.result, words)
+
+
+@lowers("local_scatter")
+def local_scatter(low: Lowering, op: Op) -> None:
+    buf, value, indices = op.inputs
+    bits, _ = word_shape(1, element_of(value.type).bytes)
+    for r, address in enumerate(_indexed(low, buf, indices, op.attrs["axis"])):
+        store_words(low.w, f"ptr addrspace(3) {address}", low.words(value, (r,)), bits)

@@ -80,10 +80,19 @@ class Emitter(ABC):
         """The i32 of lane `lane`."""
 
     @abstractmethod
-    def barrier(self, num_warps: int) -> None: ...
+    def barrier(self, id: int, num_warps: int, whole: bool) -> None:
+        """Execution barrier number `id` of `num_warps` warps; `whole`: of all warps of the CTA."""
 
     @abstractmethod
     def fence_async_shared(self) -> None: ...
+
+    @abstractmethod
+    def elect(self) -> str:
+        """i1: one lane of the warp, always the same."""
+
+    @abstractmethod
+    def set_registers(self, budget: int, launch: int) -> None:
+        """Gives the warps that run this together `budget` registers a thread, where they had `launch`."""
 
     # -- maths on float
     @abstractmethod

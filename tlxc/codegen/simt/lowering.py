@@ -6,7 +6,8 @@ their functions in `LOWER`; a vendor adds those ops that only it has (dot) throu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 from tlxc.codegen.llvm_text import Writer, llvm_type
@@ -74,14 +75,19 @@ class Lowering:
         self.values: dict[Value, list[str]] = {}
         self.packed: dict[Value, Sequence[tuple[Sequence[int], list[str]]]] = {}
         self.unpacked_in: dict[Value, str] = {}
+        self.in_flight: list[tuple[str, list[str]]] = []  # (block, register operands) of dots under way, oldest first
         self.info: AxisInfo = analyse(module)
-        self.coordinates: dict[tuple[Layout, int], str] = {}
+        self.total_warps: int = module.attrs.get("total_warps", module.num_warps)
         tid = emitter.thread_id()
         lanes = target.warp_size
-        self.thread = tid
         self.lane = self.w.assign(f"and i32 {tid}, {lanes - 1}")
         shifted = self.w.assign(f"lshr i32 {tid}, {lanes.bit_length() - 1}")
-        self.warp = emitter.uniform(shifted) if module.num_warps > 1 else "0"
+        self.cta_warp = emitter.uniform(shifted) if self.total_warps > 1 else "0"
+        self.cta_thread = tid
+        # The task being lowered: its warps, counted from its first, and the hardware barrier that is its own.
+        self.num_warps = module.num_warps
+        self.warp, self.thread = self.cta_warp, tid
+        self.barrier_id = 0
 
     # -- values
     def get(self, v: Value) -> list[str]:
@@ -178,6 +184,36 @@ class Lowering:
         if a is None or b is None:
             return b if a is None else a
         return self.w.assign(f"and i1 {a}, {b}")
+
+    def first_thread(self) -> str:
+        """i1: the first thread of the task."""
+        return self.w.assign(f"icmp eq i32 {self.thread}, 0")
+
+    def elected(self) -> str:
+        """i1: one thread of the task's first warp, always the same, in a form that the assembler knows to be one: TMA
+        then takes its operands from uniform registers."""
+        one = self.emitter.elect()
+        if self.num_warps == 1:
+            return one
+        return self.w.assign(f"and i1 {self.w.assign(f'icmp eq i32 {self.warp}, 0')}, {one}")
+
+    def task_barrier(self) -> None:
+        """All threads of the task arrive before any goes on."""
+        whole = self.num_warps == self.total_warps
+        self.emitter.barrier(self.barrier_id, self.num_warps, whole)
+
+    @contextmanager
+    def task(self, start_warp: int, num_warps: int, barrier_id: int) -> Iterator[None]:
+        """Lowers for the warps of one task; everything thread-dependent is relative to its first warp."""
+        saved = self.num_warps, self.warp, self.thread, self.barrier_id
+        self.num_warps, self.barrier_id = num_warps, barrier_id
+        if start_warp:
+            self.warp = self.w.assign(f"sub i32 {self.cta_warp}, {start_warp}")
+            self.thread = self.w.assign(f"sub i32 {self.cta_thread}, {start_warp * self.target.warp_size}")
+        if num_warps == 1:
+            self.warp, self.thread = "0", self.lane
+        yield
+        self.num_warps, self.warp, self.thread, self.barrier_id = saved
 
     # -- running
     def region(self, region: Region) -> None:

@@ -19,7 +19,10 @@ def num_programs(low: Lowering, op: Op) -> None:
 
 @lowers("barrier")
 def barrier(low: Lowering, op: Op) -> None:
-    low.emitter.barrier(low.module.num_warps)
+    if op.attrs.get("cta"):
+        low.emitter.barrier(0, low.total_warps, True)
+    else:
+        low.task_barrier()
 
 
 @lowers("fence_async_shared")

@@ -8,6 +8,7 @@ from ..types import DType, Pointer, element_of, int1, int32, int64, shape_of
 
 CACHE = ("", ".ca", ".cg", ".cs", ".wb", ".wt")
 EVICTION = ("", "evict_first", "evict_last", "no_allocate")
+LEVELS = ("L1", "L2")
 
 
 def _pointer(op: Op) -> Pointer:
@@ -49,6 +50,13 @@ def _store(op: Op) -> None:
     p = _pointer(op)
     _mask(op, 2)
     require(element_of(op.inputs[1].type) == p.dtype, f"store through {p} takes {p.dtype}")
+
+
+def _prefetch(op: Op) -> None:
+    _one_shape(op)
+    _pointer(op)
+    _mask(op, 1)
+    require(op.attrs["level"] in LEVELS, f"prefetch: level is one of {', '.join(LEVELS)}")
 
 
 def _atomic(op: Op) -> None:
@@ -104,4 +112,14 @@ row(
     kinds="int uint float",
     doc="Atomic add, once per element, giving the old value (0 where masked).  `sem` relaxed, acquire, release or "
     "acq_rel; `scope` cta, gpu or sys: `atom.add`.",
+)
+row(
+    "prefetch",
+    "memory",
+    "ptr mask?",
+    0,
+    "level",
+    traits="reads_global",
+    verify=_prefetch,
+    doc="Asks for the cache lines of the addresses, once for neighbours: `prefetch.global.L1`, `prefetch.global.L2`.",
 )

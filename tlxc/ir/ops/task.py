@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core import Op
 from ..table import require, row
-from ..types import Scalar, int32
+from ..types import Scalar, Tensor, element_of, int1, int32, int64, shape_of
 
 
 def _axis(op: Op) -> None:
@@ -33,4 +33,53 @@ row(
     verify=_axis,
     kinds="int",
     doc="Number of CTAs along `axis`: `%nctaid`; on AMD from the implicit arguments.",
+)
+
+
+def _tasks(op: Op) -> None:
+    n = len(op.regions)
+    for name in ("num_warps", "start_warp", "num_regs", "replica"):
+        require(len(op.attrs[name]) == n, f"async_tasks: `{name}` has one entry per region")
+    require(n >= 1 and op.attrs["start_warp"][0] == 0, "async_tasks: the default task is first, at warp 0")
+
+
+def _thread(op: Op) -> None:
+    want = int64 if op.kind == "clock64" else int32
+    require(op.result.type == Scalar(want, "thread"), f"{op.kind} gives a thread-level {want}")
+
+
+def _vote(op: Op) -> None:
+    p, r = op.inputs[0].type, op.result.type
+    require(element_of(p) == int1 and element_of(r) == int32, "vote takes i1 and gives i32")
+    require(shape_of(p) == shape_of(r), "vote keeps the shape")
+    require(isinstance(r, Tensor) or r == Scalar(int32, "warp"), "vote of a scalar gives a warp-level i32")
+    require(0 < op.attrs["mask"] < 1 << 32, "vote: the mask has 32 bits, one of them set")
+
+
+row(
+    "async_tasks",
+    "task",
+    "",
+    0,
+    "num_warps start_warp num_regs replica",
+    "exclusive",
+    traits="structured",
+    verify=_tasks,
+    doc="One region per task copy, each run by its own warps at once: first the default task, then the others. "
+    " `num_regs`: "
+    "register budget, 0 for none (`setmaxnreg`).  A CTA barrier stands at entry and exit.",
+)
+row("thread_id", "task", "", 1, "axis", traits="pure", verify=_thread, doc="`%tid` of the CTA along `axis`.")
+row("clock64", "task", "", 1, traits="reads_global", verify=_thread, doc="Cycle counter of the SM: `%clock64`.")
+row(
+    "vote",
+    "task",
+    "pred",
+    1,
+    "mask",
+    traits="elementwise convergent",
+    verify=_vote,
+    doc="Which lanes of `mask` hold a true, one bit each: `vote.sync.ballot.b32`.  Of a tile, a lane votes for "
+    "any of its "
+    "elements, and every element of the result is the word of its lane's warp.",
 )

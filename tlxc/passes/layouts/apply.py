@@ -7,7 +7,7 @@ the original.  A conversion stands in a colder block than its value (a side of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tlxc.errors import Location
 from tlxc.ir.core import Op, Region, Value
@@ -76,8 +76,13 @@ class _Writer:
                 self._loop(op)
             elif op.kind == "if":
                 self._if(op)
-            elif op.kind == "dot":
+            elif op.kind in ("dot", "async_dot"):
                 self._dot(op)
+            elif op.kind == "async_dot_wait":
+                self._wait(op)
+            elif op.kind == "async_tasks":
+                for r in op.regions:
+                    self.region(r)
             elif nodes:
                 self._simple(op, nodes)
             elif tiles and op.kind != "yield":  # cheap or relabelling: made where it is demanded
@@ -92,10 +97,17 @@ class _Writer:
             self._type(v, n.result(label))
 
     def _dot(self, op: Op) -> None:
-        op.operands = self._carry(op.inputs, self.g.at[op], op)
+        op.operands = self._carry(op.operands, self.g.at[op], op)
         self._type(op.result, self._label(self.g.of[op.result]))
 
-    def _carry(self, values: list[Value], nodes: list[Node | None], at: Op) -> list[Value | None]:
+    def _wait(self, op: Op) -> None:
+        for i, (v, n) in enumerate(zip(op.inputs, self.g.at[op])):
+            assert n is not None
+            layout = n.result(self._label(n))
+            op.operands[i] = self.get(v, layout, op)
+            self._type(op.results[i], layout)
+
+    def _carry(self, values: Sequence[Value | None], nodes: list[Node | None], at: Op) -> list[Value | None]:
         return [v if n is None else self.get(v, self._label(n), at) for v, n in zip(values, nodes)]
 
     def _loop(self, op: Op) -> None:
@@ -207,7 +219,7 @@ class _Writer:
         elif v.op is not None and v.op.kind in RELABEL:
             found = forward(v.op, self._natural(v.op.inputs[0]))
         if found is None:
-            found = default_layout(shape_of(v.type), elem_bytes(v), self.g.threads)
+            found = default_layout(shape_of(v.type), elem_bytes(v), self.g.threads_in[self.home[v]])
         return self.canon(found)
 
     # -- the end

@@ -9,6 +9,7 @@ from tlxc.errors import CompileError
 from tlxc.ir import layout as algebra
 from tlxc.ir.core import Op, Value
 from tlxc.ir.layout import Layout, LayoutError
+from tlxc.ir.memory import Memory
 from tlxc.ir.types import Pointer, Tensor, element_of, shape_of
 from tlxc.passes.axis import AxisInfo, power_of_two
 from tlxc.targets import fragments
@@ -46,10 +47,12 @@ def default_layout(
     order: tuple[int, ...] | None = None,
     vector: int = WIDEST_ACCESS,
     warp_order: tuple[int, ...] | None = None,
+    least: int = 1,
 ) -> Layout:
-    """Coalesced along `order`: at most `vector` elements and 16 bytes per thread, all threads busy first."""
+    """Coalesced along `order`: at most `vector` elements and 16 bytes per thread, all threads busy first, but not with
+    fewer than `least` elements."""
     room = max(1, prod(shape) // (threads.lanes * threads.warps))
-    vec = max(1, min(WIDEST_ACCESS // elem, vector, 1 << (room.bit_length() - 1)))
+    vec = max(least, min(WIDEST_ACCESS // elem, vector, 1 << (room.bit_length() - 1)))
     return algebra.blocked(shape, order, vec, threads.lanes, threads.warps, warp_order)
 
 
@@ -88,7 +91,9 @@ def dot_layout(op: Op, role: str, warps: int) -> Layout | None:
     tile = {"a": op.operands[0], "b": op.operands[1], "acc": op.result}[role]
     assert tile is not None
     rows, columns = shape_of(tile.type)
-    if op.attrs["impl"] == "wgmma":
+    if op.kind == "async_dot" and role == "a":
+        return fragments.wgmma_a(rows, columns, warps, elem_bytes(tile))
+    if op.kind == "async_dot" or op.attrs["impl"] == "wgmma":
         return fragments.wgmma_acc(rows, columns, warps) if role == "acc" else None
     return fragments.mma16816(role, (rows, columns), op.attrs["warps_mn"])
 
@@ -104,9 +109,16 @@ def check_reshape(op: Op, threads: Threads) -> None:
         raise CompileError("this reshape has no layout", found=str(e), loc=op.loc) from e
 
 
-def check_pin(op: Op, threads: Threads) -> None:
+def contiguous_first(memory: Memory) -> tuple[int, ...]:
+    """Dimensions of a buffer, the contiguous one first, then the last first."""
+    rank = len(memory.shape)
+    fast = next((d for d in reversed(range(rank)) if memory.bases[d][:1] == (1,)), rank - 1)
+    return (fast, *(d for d in reversed(range(rank)) if d != fast))
+
+
+def check_pin(op: Op, a: Layout, threads: Threads) -> None:
     """A required layout is one of this tile on the threads of this task."""
-    a, shape = op.attrs["layout"], shape_of(op.result.type)
+    shape = shape_of(op.result.type)
     found = Threads(1 << len(a.lane), 1 << len(a.others))
     if a.shape == shape and found == threads and a.surjective():
         return
@@ -114,5 +126,30 @@ def check_pin(op: Op, threads: Threads) -> None:
         "the required layout does not fit its value",
         found=f"{a}, which is for {found}",
         allowed=f"layouts that cover all {algebra.shape_text(shape)} elements with {threads}",
+        loc=op.loc,
+    )
+
+
+def pending_moves(v: Value, pin: Op | None) -> CompileError:
+    """No layout lets a value stay in its registers while a matrix instruction writes them."""
+    return CompileError(
+        "the accumulator of an async_dot would change its layout before the dot is waited for",
+        found=f"{v.name or 'a pending value'} with a required layout" if pin else f"{v.name or 'a pending value'}",
+        allowed="the layout that the instruction leaves it in, up to the async_dot_wait",
+        fix="wait with `tlx.async_dot_wait(0, acc)` first, then require the layout",
+        loc=v.op.loc if v.op is not None else None,
+        related=[("the layout is required", pin.loc)] if pin else [],
+    )
+
+
+def narrow_async_load(op: Op, run: int) -> CompileError:
+    """cp.async has no form for fewer than 4 bytes."""
+    return CompileError(
+        "async_load needs runs of 4 bytes or more",
+        found=f"addresses in runs of {run} bytes that are known to be contiguous, aligned and equally masked, for "
+        f"a buffer {shape_of(op.inputs[1].type)} of {element_of(op.inputs[1].type)!r}",
+        allowed="runs of 4, 8 or 16 bytes, along the contiguous dimension of the buffer",
+        fix="annotate the alignment of the pointer and the divisibility of strides and bounds, or use tl.load and "
+        "tlx.local_store",
         loc=op.loc,
     )

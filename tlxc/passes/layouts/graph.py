@@ -1,17 +1,20 @@
 """The search problem: nodes that need a layout, edges that may need a conversion, and what each choice costs.
 
 A *node* is what needs a layout of its own: an elementwise op that is not index arithmetic, a reduction (its label is
-the layout of its *input*), an access to global memory, a dot and each operand of it, a slot that a loop carries
-(initial value, argument, yield and result are one node), a result of an `if`, a pin.
+the layout of its *input*), an access to global or shared memory, a dot and each operand of it, a slot that a loop
+carries (initial value, argument, yield and result are one node), a result of an `if`, a pin.  What a wait hands through
+shares the node of its operand.
 
 Cheap values (`arange`, splats, index arithmetic and masks made of them) and relabelling ops (expand_dims, broadcast,
 permute, reshape, split, join) are no nodes: they are functions on the edge from a value to its consumer, so that each
 consumer sees them in the layout it wants.
+
+A task has threads of its own: its nodes have layouts over its warps, and no edge leaves it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from tlxc.errors import CompileError, InternalError
@@ -19,33 +22,46 @@ from tlxc.ir import layout as algebra
 from tlxc.ir.conversion import FREE, classify
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.layout import Layout
+from tlxc.ir.memory import Memory
 from tlxc.ir.table import traits
-from tlxc.ir.types import shape_of
+from tlxc.ir.types import Buffer, Tensor, shape_of
 from tlxc.passes.axis import AxisInfo
+from tlxc.passes.buffers import memory_of
 
 from . import prices
 from .defer import DeferredSum
 from .facts import (
+    WIDEST_ACCESS,
     Threads,
     access_vector,
     carried_args,
     carried_inits,
     check_pin,
     check_reshape,
+    contiguous_first,
     default_layout,
     dot_layout,
     elem_bytes,
     is_tile,
+    narrow_async_load,
+    pending_moves,
     tiles_of,
     trip_count,
 )
 from .relabel import RELABEL, backward, forward
 
 BRANCH = 0.5  # probability of either side of an `if`
+SMALLEST_COPY = 4  # bytes of a cp.async
 MAX_CANDIDATES = 8
 
+SHARED_ACCESSES = (
+    "local_load", "local_store", "local_gather", "local_scatter", "remote_store", "async_remote_store", "async_load",
+)  # fmt: skip
+
 # Nodes that a pin does not reach: their label is no property of the value they read.
-TAKES_NO_PIN = frozenset(("pin", "operand", "stage", "store", "atomic_rmw"))
+TAKES_NO_PIN = frozenset(
+    "pin operand stage store atomic_rmw local_store local_scatter remote_store async_remote_store async_load".split()
+)
 
 
 # ------------------------------------------------------------------------------------------------ nodes and edges
@@ -55,8 +71,10 @@ class Node:
     are about accesses to global memory: dimensions of the address, fastest first, and the elements one access may take.
     `across`: share of executions in which a reduction crosses lanes (a deferred sum does so once per loop)."""
 
-    def __init__(self, kind: str, op: Op, shape: tuple[int, ...], elem: int, weight: float, index: int) -> None:
-        self.kind, self.op, self.shape, self.elem, self.weight, self.id = kind, op, shape, elem, weight, index
+    def __init__(self, kind: str, op: Op, tile: Value, weight: float, index: int, threads: Threads) -> None:
+        self.kind, self.op, self.weight, self.id, self.threads = kind, op, weight, index, threads
+        self.shape, self.elem = shape_of(tile.type), elem_bytes(tile)
+        self.memory: Memory | None = None
         self.across = 1.0
         self.order: tuple[int, ...] = ()
         self.vector = 1
@@ -92,10 +110,21 @@ def _reduce(n: Node, a: Layout) -> float:
     return inside + across * n.across
 
 
+def _memory(n: Node) -> Memory:
+    assert n.memory is not None
+    return n.memory
+
+
 _UNARY: dict[str, Callable[[Node, Layout], float]] = {
     "load": lambda n, a: prices.global_price(a, n.elem, n.order, n.vector, False),
     "store": lambda n, a: prices.global_price(a, n.elem, n.order, n.vector, True),
     "atomic_rmw": lambda n, a: prices.global_price(a, n.elem, n.order, 1, True),
+    "local_load": lambda n, a: prices.shared_price(a, _memory(n), n.elem),
+    "local_store": lambda n, a: prices.shared_store_price(a, _memory(n), n.elem),
+    **dict.fromkeys(("local_gather", "local_scatter"), lambda n, a: prices.gather_price(a)),
+    "remote_store": lambda n, a: prices.remote_price(a, _memory(n), n.elem, 1),
+    "async_remote_store": lambda n, a: prices.remote_price(a, _memory(n), n.elem, prices.WORD),
+    "async_load": lambda n, a: prices.async_load_price(a, _memory(n), n.elem, n.order, n.vector),
     "stage": lambda n, a: prices.stage_price(a, n.elem),
     "elementwise": _elementwise,
     "reduce": _reduce,
@@ -134,6 +163,7 @@ class Use:
 
 
 Labels = list[Layout]  # by node id
+Demands = dict[Layout, tuple[Layout, float]]  # by key: a layout that is asked of a value, and the conversion's weight
 
 
 class Wire:
@@ -157,15 +187,20 @@ class Wire:
 class Graph:
     """Built once per module; labels are chosen by `search` and written by `apply`."""
 
-    def __init__(self, module: Module, lanes: int, info: AxisInfo, sums: Sequence[DeferredSum]) -> None:
-        self.module, self.info, self.threads = module, info, Threads(lanes, module.num_warps)
+    def __init__(
+        self, module: Module, lanes: int, info: AxisInfo, sums: Sequence[DeferredSum], pending: Iterable[Value] = ()
+    ) -> None:
+        self.module, self.info = module, info
+        self.threads = Threads(lanes, module.num_warps)  # of the task that is being walked
+        self.threads_in: dict[Region, Threads] = {}
+        self.pending = set(pending)
+        self.unmoved = {v for s in sums for v in s.values} | self.pending  # to be converted is no option
         self.nodes: list[Node] = []
         self.of: dict[Value, Node] = {}  # the node that defines a value
         self.at: dict[Op, list[Node | None]] = {}  # nodes of an op: one, or operands a, b and result, or one per slot
         self.home: dict[Value, float] = {}  # weight of the block that defines a value
         self.uses: dict[Value, list[Use]] = {}
         self.cheap: set[Value] = set()
-        self.partial = {v for s in sums for v in s.values}
         self.trips = {op: trip_count(s.loop) for s in sums for op in s.reduces}
         self.reduced = {
             (len(shape_of(op.inputs[0].type)), op.attrs["axis"]): None for op in module.walk() if op.kind == "reduce"
@@ -177,7 +212,7 @@ class Graph:
 
     # -- construction
     def _node(self, kind: str, op: Op, tile: Value, weight: float, out: Sequence[Value] = ()) -> Node:
-        n = Node(kind, op, shape_of(tile.type), elem_bytes(tile), weight, len(self.nodes))
+        n = Node(kind, op, tile, weight, len(self.nodes), self.threads)
         self.nodes.append(n)
         for v in out:
             self._bind(v, n, weight)
@@ -202,6 +237,7 @@ class Graph:
         node.uses.append(u)
 
     def _walk(self, region: Region, weight: float) -> None:
+        self.threads_in[region] = self.threads
         for op in region.ops:
             special = self._SPECIAL.get(op.kind)
             if special is not None:
@@ -235,8 +271,11 @@ class Graph:
 
     def _pin(self, op: Op, weight: float) -> None:
         n = self._simple("pin", op, op.result, weight)
-        n.fixed, n.pin = op.attrs["layout"], op
-        check_pin(op, self.threads)
+        self._pinned(n, op.attrs["layout"])
+
+    def _pinned(self, n: Node, layout: Layout) -> None:
+        n.fixed, n.pin = layout, n.op
+        check_pin(n.op, layout, self.threads)
 
     def _access(self, op: Op, weight: float) -> None:
         pointer = op.inputs[0]
@@ -252,6 +291,62 @@ class Graph:
                 keep = tuple(d for d in range(rank) if d != axis)
                 for vector in (n.vector, 1):
                     n.seeds.append(default_layout(n.shape, n.elem, self.threads, n.order, vector, keep))
+
+    def _prefetch(self, op: Op, weight: float) -> None:
+        """The addresses, one thread to each run of neighbours."""
+        pointer = op.inputs[0]
+        if is_tile(pointer):
+            n = self._simple("prefetch", op, pointer, weight)
+            n.order, n.vector = self.info.order(pointer), access_vector(self.info, pointer, op.operands[1])
+            n.seeds.append(default_layout(n.shape, WIDEST_ACCESS // n.vector, self.threads, n.order, n.vector))
+
+    def _shared(self, op: Op, weight: float) -> None:
+        """A tile and the buffer that it comes from or goes to, which proposes runs along its contiguous dimension."""
+        buffer = next(v for v in op.inputs if isinstance(v.type, Buffer))
+        tile = op.results[0] if op.results and is_tile(op.results[0]) else tiles_of(op)[0]
+        n = self._simple(op.kind, op, tile, weight)
+        n.memory = memory_of(buffer)
+        if op.kind == "async_load":
+            n.elem, n.order = elem_bytes(buffer), self.info.order(tile)
+            along = n.order[0] == contiguous_first(n.memory)[0]  # a run is one in both memories
+            n.vector = access_vector(self.info, tile, op.operands[2]) if along else 1
+            least = min(n.vector, max(1, SMALLEST_COPY // n.elem))
+            n.seeds.append(default_layout(n.shape, n.elem, self.threads, n.order, n.vector, least=least))
+        n.seeds.append(default_layout(n.shape, n.elem, self.threads, contiguous_first(n.memory)))
+        if op.kind == "local_load" and op.attrs.get("pinned"):
+            assert isinstance(op.result.type, Tensor) and op.result.type.layout is not None
+            self._pinned(n, op.result.type.layout)
+
+    def _wait(self, op: Op, weight: float) -> None:
+        """Each result is its operand, in the operand's node; a cheap operand gets one."""
+        slots: list[Node | None] = []
+        for v, result in zip(op.inputs, op.results):
+            n = self.of.get(v)
+            if n is None:
+                n = self._node("wait", op, result, weight)
+                self._use(v, n, weight)
+            self._bind(result, n, weight)
+            slots.append(n)
+        self.at[op] = slots
+
+    def _tasks(self, op: Op, weight: float) -> None:
+        outer = self.threads
+        for region, warps in zip(op.regions, op.attrs["num_warps"]):
+            self.threads = Threads(outer.lanes, warps)
+            self._walk(region, weight)
+        self.threads = outer
+
+    def _async_dot(self, op: Op, weight: float) -> None:
+        """The accumulator lies as the instruction leaves it; operand A too, where it is in registers."""
+        n = self._node("dot", op, op.result, weight, op.results)
+        n.fixed = dot_layout(op, "acc", self.threads.warps)
+        self._use(op.operands[2], n, weight)
+        a, m = op.inputs[0], None
+        if is_tile(a):
+            m = self._node("operand", op, a, weight)
+            m.fixed = dot_layout(op, "a", self.threads.warps)
+            self._use(a, m, weight)
+        self.at[op] = [m, None, n]
 
     def _dot(self, op: Op, weight: float) -> None:
         n = self._node("dot", op, op.result, weight, op.results)
@@ -303,7 +398,12 @@ class Graph:
         "load": _access,
         "store": _access,
         "atomic_rmw": _access,
+        "prefetch": _prefetch,
         "dot": _dot,
+        **dict.fromkeys(SHARED_ACCESSES, _shared),
+        "async_dot": _async_dot,
+        "async_dot_wait": _wait,
+        "async_tasks": _tasks,
         "for": _loop,
         "while": _loop,
         "if": _if,
@@ -337,7 +437,7 @@ class Graph:
         self._close(queue)
         for n in self.nodes:
             if not n.cands:
-                self._offer(n, default_layout(n.shape, 4, self.threads), queue)
+                self._offer(n, default_layout(n.shape, 4, n.threads), queue)
                 self._close(queue)
 
     def _offer(self, n: Node, a: Layout | None, queue: list[tuple[Node, Layout]]) -> None:
@@ -363,10 +463,10 @@ class Graph:
         queue.clear()
 
     # -- cost
-    def demands(self, v: Value, labels: Labels) -> tuple[dict[Layout, tuple[Layout, float]], list[float]]:
+    def demands(self, v: Value, labels: Labels) -> tuple[Demands, list[float]]:
         """Distinct layouts asked of a value: by key, (layout, weight of the conversion: the colder of definition and
         hottest use); then the weights of uses that no layout of the value satisfies."""
-        home, out, detours = self.home[v], dict[Layout, tuple[Layout, float]](), list[float]()
+        home, out, detours = self.home[v], Demands(), list[float]()
         for u in self.uses[v]:
             want, w = u.need(labels[u.node.id]), min(home, u.weight)
             if want is None:
@@ -382,10 +482,24 @@ class Graph:
         n, elem = self.of[v], elem_bytes(v)
         have = n.result(labels[n.id])
         demands, detours = self.demands(v, labels)
-        if v in self.partial and (detours or any(classify(have, want)[0] not in FREE for want, _ in demands.values())):
-            return prices.IMPOSSIBLE  # an unfinished sum stays where it is
+        if v in self.unmoved and self.moves(have, demands, detours):
+            return prices.IMPOSSIBLE  # an unfinished sum and a product in flight stay where they are
         total = sum(w * prices.detour_price(have.shape, elem) for w in detours)
         return total + sum(w * prices.conversion_price(have, want, elem) for want, w in demands.values())
+
+    def moves(self, have: Layout, demands: Demands, detours: list[float]) -> bool:
+        """Whether a value in `have` is converted at all."""
+        return bool(detours) or any(classify(have, want)[0] not in FREE for want, _ in demands.values())
+
+    def check(self, labels: Labels) -> None:
+        """Refuses what no choice of layouts made possible."""
+        for v in self.wires:
+            n = self.of[v]
+            if v in self.pending and self.moves(n.result(labels[n.id]), *self.demands(v, labels)):
+                raise pending_moves(v, n.pin)
+        for n in self.nodes:
+            if n.kind == "async_load" and n.price(labels[n.id]) >= prices.IMPOSSIBLE * n.weight:
+                raise narrow_async_load(n.op, n.elem * n.vector)
 
     def total(self, labels: Labels) -> float:
         return sum(n.price(labels[n.id]) for n in self.nodes) + sum(w.cost(labels) for w in self.wires.values())

@@ -36,6 +36,8 @@ PACK = 0.001  # registers of small elements that change places may need a byte p
 IMPOSSIBLE = 1e12  # finite, so that differences stay meaningful
 
 SECTOR_BYTES = 32
+WORD = 4  # bytes: the narrowest cp.async and st.async
+WIDEST = 16  # bytes of the widest access
 PAGE = 4096  # elements: rows of a global tile are taken to start in different sectors and banks
 
 
@@ -93,6 +95,40 @@ def shared_price(a: Layout, memory: Memory, elem: int) -> float:
             waves = wavefronts_of(rows, elem, log2_exact(16 // elem))
             best = min(best, matrices * waves + matrices / per_instruction)
     return best * warps_of(a)
+
+
+@cache
+def shared_store_price(a: Layout, memory: Memory, elem: int) -> float:
+    """A store leaves out copies, which only plain accesses can do."""
+    if not any(a.free_masks().values()):
+        return shared_price(a, memory, elem)
+    _, accesses, waves = shared_access(a, memory, elem)
+    return float(accesses + waves) * live_warps(a)
+
+
+@cache
+def remote_price(a: Layout, memory: Memory, elem: int, least: int) -> float:
+    """Storing to the shared memory of another CTA, at least `least` bytes at once."""
+    width, accesses, waves = shared_access(a, memory, elem)
+    return IMPOSSIBLE if width < least else float(accesses + waves) * live_warps(a)
+
+
+def gather_price(a: Layout) -> float:
+    """One access per element, at addresses that nothing is known of."""
+    return 2.0 * a.registers * warps_of(a)
+
+
+def async_load_bytes(a: Layout, memory: Memory, elem: int, vector: int) -> int:
+    """Bytes of one cp.async: contiguous in global memory (`vector` elements at most) and in the buffer."""
+    return elem << vector_bits(a, memory, elem, min(WIDEST, elem * vector))
+
+
+@cache
+def async_load_price(a: Layout, memory: Memory, elem: int, order: tuple[int, ...], vector: int) -> float:
+    width = async_load_bytes(a, memory, elem, vector)
+    if width < WORD:
+        return IMPOSSIBLE
+    return global_price(a, elem, order, width // elem, False) + float(shared_access(a, memory, elem)[2]) * warps_of(a)
 
 
 @cache

@@ -1,0 +1,140 @@
+"""Persistent GEMM on Hopper, C = A @ B in 16-bit floats: one task loads by TMA, two tasks multiply and store.
+
+Each CTA walks over tiles of C.  The producer keeps STAGES pairs of blocks in flight; each of the two consumer copies
+owns one half of the rows.  `full` says that a stage has arrived, `empty` that everyone who reads it has done so.
+
+With CTAS=2, two CTAs of a cluster compute tiles below each other.  They need the same blocks of B, so each loads half
+of every block and multicasts it to both: a stage is free only when the consumers of both CTAs have read it.
+
+python examples/hopper_gemm_ws.py --check         runs and checks on a GPU; without one, compiles and reports
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import _gemm
+import _support
+from _gemm import column_parts, tile_origin
+
+import tlxc
+from tlxc import tl, tlx
+
+
+def release(barrier, CTAS: tl.constexpr):
+    """Tells the producers of all CTAs that multicast to this one that it has read a stage."""
+    if CTAS == 1:
+        tlx.barrier_arrive(barrier)
+    else:
+        for cta in tl.static_range(CTAS):
+            tlx.barrier_arrive(barrier, remote_cta_rank=cta)
+
+
+def load_b(b_desc, block, k, column, barrier, CTAS: tl.constexpr):
+    """A block of B, of which each CTA loads its part for all."""
+    if CTAS == 1:
+        tlx.async_descriptor_load(b_desc, block, [k, column], barrier)
+    else:
+        WIDTH: tl.constexpr = block.shape[1] // CTAS
+        rank = tlx.cluster_cta_rank()
+        for i in tl.static_range(CTAS):
+            part = tlx.local_slice(block, (0, i * WIDTH), (block.shape[0], WIDTH))
+            where = [k, column + i * WIDTH]
+            tlx.async_descriptor_load(b_desc, part, where, barrier, pred=rank == i, multicast_targets=[0, 1])
+
+
+@tlxc.kernel(num_warps=4)
+def gemm(
+    a_desc: tlx.tensor_descriptor_type(tl.float16, (64, 64)),
+    b_desc: tlx.tensor_descriptor_type(tl.float16, (64, 256)),
+    c_desc: tlx.tensor_descriptor_type(tl.float16, (64, 64)),
+    M: tl.int32,
+    N: tl.int32,
+    K: tl.int32,
+    BM: tl.constexpr = 128,
+    BN: tl.constexpr = 256,
+    BK: tl.constexpr = 64,
+    STAGES: tl.constexpr = 4,
+    GROUP: tl.constexpr = 8,
+    BC: tl.constexpr = 64,
+    CTAS: tl.constexpr = 1,
+):
+    """C (M, N) = A (M, K) @ B (K, N); blocks of the descriptors: (BM // 2, BK), (BK, BN // CTAS) and (BM // 2, BC)."""
+    tl.static_assert(STAGES >= 2, "a stage is free only when the next dot runs, so STAGES is at least 2")
+    HALF: tl.constexpr = BM // 2
+    dtype = tlx.dtype_of(a_desc)
+    a = tlx.local_alloc((HALF, BK), dtype, STAGES * 2)  # one half of the rows per consumer
+    b = tlx.local_alloc((BK, BN), dtype, STAGES)
+    c = tlx.local_alloc((HALF, BC), dtype, 4)  # two per consumer, used in turn
+    full = tlx.alloc_barriers(STAGES)
+    empty = tlx.alloc_barriers(STAGES, arrive_count=2 * CTAS)
+    first, stride = tl.program_id(0) // CTAS, tl.num_programs(0) // CTAS
+    below = tl.program_id(0) % CTAS * BM  # where in the tiles of its cluster this CTA works
+    tiles = tl.cdiv(M, BM * CTAS) * tl.cdiv(N, BN)
+    steps = tl.cdiv(K, BK)
+    BYTES: tl.constexpr = (BM * BK + BK * BN) * tlx.size_of(dtype)
+
+    with tlx.async_tasks():
+        with tlx.async_task("default", num_regs=40):
+            count = 0
+            for tile in range(first, tiles, stride):
+                row, column = tile_origin(tile, M, N, BM * CTAS, BN, GROUP)
+                row += below
+                for k in range(steps):
+                    stage, phase = tlx.get_bufidx_phase(count, STAGES)
+                    tlx.barrier_wait(empty[stage], phase ^ 1)
+                    tlx.barrier_expect_bytes(full[stage], BYTES)
+                    tlx.async_descriptor_load(a_desc, a[2 * stage], [row, k * BK], full[stage])
+                    tlx.async_descriptor_load(a_desc, a[2 * stage + 1], [row + HALF, k * BK], full[stage])
+                    load_b(b_desc, b[stage], k * BK, column, full[stage], CTAS)
+                    count += 1
+
+        with tlx.async_task(num_warps=4, num_regs=232, replicate=2):
+            half = tlx.async_task_replica_id()
+            count = 0
+            for tile in range(first, tiles, stride):
+                row, column = tile_origin(tile, M, N, BM * CTAS, BN, GROUP)
+                row += below + half * HALF
+                acc = tl.zeros((HALF, BN), tl.float32)
+                for k in range(steps):
+                    stage, phase = tlx.get_bufidx_phase(count, STAGES)
+                    tlx.barrier_wait(full[stage], phase)
+                    acc = tlx.async_dot(a[2 * stage + half], b[stage], acc)
+                    acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
+                    if k > 0:
+                        release(empty[(count - 1) % STAGES], CTAS)
+                    count += 1
+                acc = tlx.async_dot_wait(0, acc)
+                if steps > 0:
+                    release(empty[(count - 1) % STAGES], CTAS)
+                parts = column_parts(acc.to(dtype), BC)
+                for i in tl.static_range(BN // BC):
+                    out = c[2 * half + i % 2]
+                    tlx.async_descriptor_store_wait(1, read=True)  # the store before the last one has left its buffer
+                    tlx.local_store(out, parts[i])
+                    tlx.async_descriptor_store(c_desc, out, [row, column + i * BC])
+            tlx.async_descriptor_store_wait(0)
+
+
+def prepare(a, b, c, BM=128, BN=256, BK=64, BC=64, CTAS=1, **constants) -> Callable[[], None]:
+    """A function that computes c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts
+    multiples of 16 bytes.  The tensor maps are made once."""
+    (m, k), n = a.shape, b.shape[1]
+    blocks = _gemm.descriptors(a, b, c, [BM // 2, BK], [BK, BN // CTAS], [BM // 2, BC])
+    clusters = min(tlxc.cdiv(m, BM * CTAS) * tlxc.cdiv(n, BN), _support.sm_count(c.device) // CTAS)
+    constants |= dict(BM=BM, BN=BN, BK=BK, BC=BC, CTAS=CTAS)
+    return partial(gemm[(clusters * CTAS,)], *blocks, m, n, k, **constants, ctas_per_cga=(CTAS, 1, 1))
+
+
+def launch(a, b, c, **constants) -> None:
+    prepare(a, b, c, **constants)()
+
+
+def check(torch) -> None:
+    for ctas in (1, 2):
+        _gemm.check(torch, launch, CTAS=ctas)
+
+
+if __name__ == "__main__":
+    _support.main(gemm, check)

@@ -1,0 +1,192 @@
+"""What the machine does in the main loops of the Hopper GEMM examples, counted in SASS.
+
+A loop is the code from a label to a backward branch to it; the main loop of an instruction is the smallest one around
+it.  Only counts are compared: the assembler orders instructions as it likes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tlxc
+from tlxc import tl
+from tlxc.codegen.nvptx.disassemble import DisassemblerError, disassemble, find_nvdisasm
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SIZE = 8192
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?P\w+ +)?([A-Z][\w.]*)(.*?);")
+# Register moves: an accumulator has 128 registers, so copies of one would be far more than these.
+MOST_MOVES = 8
+
+
+def _reason() -> str:
+    try:
+        find_nvdisasm()
+    except DisassemblerError as error:
+        return str(error)
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(_reason()), reason=_reason() or "nvdisasm is there")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Instructions of one loop, as (mnemonic, operands)."""
+
+    code: tuple[tuple[str, str], ...]
+
+    def count(self, *starts: str) -> int:
+        return sum(name.startswith(starts) for name, _ in self.code)
+
+    def moves(self) -> int:
+        """Copies from a vector register to a vector register."""
+        return sum(bool(re.match(r"(IMAD\.)?MOV", name) and re.match(r" R\d", rest)) for name, rest in self.code)
+
+    def products(self) -> Counter[str]:
+        return Counter(name.split(".")[1] for name, _ in self.code if name.startswith("HGMMA"))
+
+
+def parse(sass: str) -> tuple[list[tuple[str, str]], dict[str, int]]:
+    """Instructions in order, and for each label the position of the instruction after it."""
+    code: list[tuple[str, str]] = []
+    labels: dict[str, int] = {}
+    for line in sass.splitlines():
+        if label := _LABEL.match(line.strip()):
+            labels[label[1]] = len(code)
+        elif found := _INSTRUCTION.search(line):
+            code.append((found[1], found[2]))
+    return code, labels
+
+
+def loops_around(sass: str, instruction: str) -> list[Loop]:
+    """The main loops of an instruction, in the order of the code."""
+    code, labels = parse(sass)
+    back = []
+    for at, (name, rest) in enumerate(code):
+        target = re.search(r"`\((\.L_x_\d+)\)", rest) if name.startswith("BRA") else None
+        if target and labels[target[1]] <= at:
+            back.append((labels[target[1]], at + 1))
+    found = set()
+    for at, (name, _) in enumerate(code):
+        around = [(end - start, start, end) for start, end in back if start <= at < end]
+        if name.startswith(instruction) and around:
+            found.add(min(around)[1:])
+    return [Loop(tuple(code[start:end])) for start, end in sorted(found)]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """An example as it is launched, and what its loops hold.
+
+    consumers: loops that multiply.  In each: `products` per shape; `arrivals` at mbarriers; `barriers` of the task.
+    loads: TMA copies in the loop that issues them, which is that of the consumer where there is no producer.
+    """
+
+    example: str
+    blocks: tuple[tuple[int, int], ...]
+    products: dict[str, int]
+    loads: int
+    consumers: int = 1
+    arrivals: int = 1
+    barriers: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+    producer: bool = True
+
+    @property
+    def id(self) -> str:
+        return "-".join([self.example, *(f"{k}={v}" for k, v in self.options.items() if k != "ctas_per_cga")])
+
+    @functools.cache  # noqa: B019  (a handful of constants of this module)
+    def compiled(self) -> Any:
+        module = importlib.import_module(self.example)
+        shapes = [tlxc.TensorDescriptor(tl.float16, (SIZE, SIZE), (SIZE, 1), block) for block in self.blocks]
+        return module.gemm.warmup(*shapes, SIZE, SIZE, SIZE, target="sm_90", **self.options)
+
+    @functools.cache  # noqa: B019
+    def sass(self) -> str:
+        return disassemble(self.compiled().asm["cubin"])
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+_WHOLE = ((128, 64), (64, 256), (128, 64))
+GOLDEN = [
+    Golden("hopper_gemm_ws", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6, consumers=2),
+    Golden("hopper_gemm_ws", ((64, 64), (64, 128), (64, 64)), {"64x256x16": 4}, loads=6, consumers=2, arrivals=2,
+           options={"CTAS": 2, "ctas_per_cga": (2, 1, 1)}),
+    Golden("hopper_gemm_cooperative", _WHOLE, {"64x256x16": 4}, loads=5, barriers=1),
+    Golden("hopper_gemm_pingpong", ((128, 64), (64, 128), (128, 64)), {"64x128x16": 8}, loads=3, consumers=2),
+    Golden("hopper_gemm_pipelined", _WHOLE, {"64x256x16": 4}, loads=5, barriers=1, producer=False),
+    Golden("hopper_gemm_pipelined", ((128, 64), (64, 128), (128, 64)), {"64x128x16": 8}, loads=3,
+           options={"BN": 128, "num_warps": 4}, producer=False),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for name in ("_support", "_gemm"):
+        if name in sys.modules and Path(str(sys.modules[name].__file__)).parent != EXAMPLES:
+            monkeypatch.delitem(sys.modules, name)
+
+
+each = pytest.mark.parametrize("golden", [pytest.param(g, id=g.id) for g in GOLDEN])
+
+
+@each
+def test_the_assembler_has_no_complaint(golden: Golden) -> None:
+    """C75xx notes say that wgmma was serialised; a spill would show as STL and LDL."""
+    made = golden.compiled()
+    assert not made.notes and made.spill_bytes == 0
+    assert not re.search(r"\b(STL|LDL)\b", golden.sass())
+
+
+@each
+def test_main_loop_of_the_products(golden: Golden) -> None:
+    loops = loops_around(golden.sass(), "HGMMA")
+    assert len(loops) == golden.consumers
+    for loop in loops:
+        assert loop.products() == golden.products
+        assert loop.count("WARPGROUP.DEPBAR") == 1
+        assert loop.count("SYNCS.PHASECHK") == 1
+        assert loop.count("SYNCS.ARRIVE") == golden.arrivals
+        assert loop.count("BAR.") == golden.barriers
+        assert loop.moves() <= MOST_MOVES
+        assert loop.count("LDS", "STS", "LDG", "STG", "MEMBAR", "FENCE", "SHFL") == 0
+        if golden.producer:
+            assert loop.count("R2UR") <= MOST_MOVES and loop.count("VOTE", "ELECT", "UTMA") == 0
+
+
+@each
+def test_main_loop_of_the_copies(golden: Golden) -> None:
+    (loop,) = loops_around(golden.sass(), "UTMALDG")
+    assert loop.count("UTMALDG") == golden.loads
+    assert loop.count("SYNCS.ARRIVE") == 1 and loop.count("SYNCS.PHASECHK") == 1
+    if golden.producer:
+        assert loop.count("HGMMA", "BAR.", "WARPSYNC") == 0
+
+
+def test_the_producer_does_not_ask_which_lanes_are_there() -> None:
+    """One thread issues the copies of a task; code that the assembler does not see to be uniform becomes a loop of
+    votes around each of them."""
+    (loop,) = loops_around(GOLDEN[0].sass(), "UTMALDG")
+    assert loop.count("VOTE") == 0
+
+
+def test_registers_are_moved_from_the_producer_to_the_consumers() -> None:
+    for golden in (g for g in GOLDEN if g.producer):
+        code, _ = parse(golden.sass())
+        counts = Counter(name for name, _ in code if name.startswith("USETMAXREG"))
+        assert counts["USETMAXREG.DEALLOC.CTAPOOL"] == 1 and counts["USETMAXREG.TRY_ALLOC.CTAPOOL"] >= 1

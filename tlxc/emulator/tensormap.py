@@ -1,0 +1,135 @@
+"""Tensor maps: blocks of a global tensor, and how they lie in shared memory.
+
+Dimensions are innermost first, as in cuTensorMapEncodeTiled and in the coordinates of PTX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tlxc.emulator import numerics
+from tlxc.emulator.errors import EmulatorError
+from tlxc.emulator.values import Array
+
+# swizzle width in bytes -> mask of the 16-byte piece's number that is xored with the number of the 128-byte line
+_SWIZZLE = {0: 0, 32: 1, 64: 3, 128: 7}
+_MAX_BOX, _MAX_RANK = 256, 5
+
+REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "min": numerics.min_number,
+    "max": numerics.max_number,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+class TensorMap:
+    """A kernel argument: `shape` and `box` in elements, `strides_bytes` of all dimensions but the innermost. `array`
+    (or `(array, byte_offset)`) holds the tensor; `dtype` is its element type, by default the array's. `fill` is what a
+    read finds outside of the tensor."""
+
+    def __init__(
+        self,
+        array: Any,
+        shape: Sequence[int],
+        strides_bytes: Sequence[int],
+        box: Sequence[int],
+        elem_strides: Sequence[int] | None = None,
+        swizzle: int = 0,
+        dtype: Any = None,
+        fill: float = 0.0,
+    ) -> None:
+        array, offset = array if isinstance(array, tuple) else (array, 0)
+        self.dtype = np.dtype(dtype) if dtype is not None else array.dtype
+        self.shape, self.box, self.swizzle = tuple(shape), tuple(box), swizzle
+        self.strides = (self.dtype.itemsize, *strides_bytes)
+        self._validate(array, offset, elem_strides or (1,) * len(self.shape))
+        last = offset + sum((n - 1) * s for n, s in zip(self.shape, self.strides)) + self.dtype.itemsize
+        data = array.reshape(-1).view(np.uint8)
+        if last > len(data):
+            raise EmulatorError(f"The tensor map reaches byte {last} of an array of {len(data)} bytes.")
+        elements = data[offset:].view(np.uint8)
+        words = np.dtype(f"u{self.dtype.itemsize}")
+        self.fill = np.asarray(fill).astype(self.dtype).view(words)
+        self.tensor = np.ndarray(self.shape[::-1], words, elements, 0, self.strides[::-1])
+        self.inner_bytes = self.box[0] * self.dtype.itemsize
+        self.bytes = int(np.prod(self.box)) * self.dtype.itemsize
+
+    def _validate(self, array: Array, offset: int, elem_strides: Sequence[int]) -> None:
+        rank, inner = len(self.shape), self.box[0] * self.dtype.itemsize
+        rules = (
+            (1 <= rank <= _MAX_RANK, f"its rank is {rank}; 1 to {_MAX_RANK} are possible"),
+            (len(self.strides) == rank == len(self.box), "shape, box and strides (one less) differ in rank"),
+            (all(s == 1 for s in elem_strides), "element strides other than 1 are not supported"),
+            (all(1 <= b <= _MAX_BOX for b in self.box), f"the box is {self.box}; 1 to {_MAX_BOX} per dimension"),
+            (all(s % 16 == 0 for s in self.strides[1:]), f"strides are multiples of 16 bytes, not {self.strides[1:]}"),
+            (offset % 16 == 0, f"its tensor starts at byte {offset}, which is no multiple of 16"),
+            (inner % 16 == 0, f"the box has {inner} bytes in the innermost dimension; a multiple of 16 is needed"),
+            (self.swizzle in _SWIZZLE, f"the swizzle is {self.swizzle}; 0, 32, 64 and 128 are possible"),
+            (not self.swizzle or inner <= self.swizzle, f"the box's {inner} inner bytes exceed the swizzle"),
+            (array.flags.c_contiguous, "the array is not contiguous"),
+        )
+        for holds, message in rules:
+            if not holds:
+                raise EmulatorError(f"The tensor map is not valid: {message}.")
+
+    def _inside(self, start: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Of the block at `start` (innermost first), the part inside of the tensor: in the tensor and in the block."""
+        whole, part = [], []
+        for at, box, extent in zip(reversed(start), reversed(self.box), reversed(self.shape)):
+            low, high = min(max(at, 0), extent), min(max(at + box, 0), extent)
+            whole.append(slice(low, max(low, high)))
+            part.append(slice(low - at, max(low, high) - at))
+        return tuple(whole), tuple(part)
+
+    def read(self, start: Sequence[int]) -> Array:
+        """The block's bytes, `fill` outside of the tensor, rows one after the other."""
+        block = np.full(self.box[::-1], self.fill, self.tensor.dtype)
+        whole, part = self._inside(start)
+        if all(s.stop > s.start for s in whole):
+            block[part] = self.tensor[whole]
+        return block.reshape(-1).view(np.uint8)
+
+    def write(self, start: Sequence[int], data: Array, reduction: str = "") -> None:
+        """Stores the block's part inside of the tensor, or reduces into it."""
+        if not self.tensor.flags.writeable:
+            raise EmulatorError("A bulk copy writes to the array of a tensor map, which is read-only.")
+        whole, part = self._inside(start)
+        if not all(s.stop > s.start for s in whole):
+            return
+        new = data.view(self.tensor.dtype).reshape(self.box[::-1])[part]
+        if reduction:
+            old = np.ascontiguousarray(self.tensor[whole]).view(self.dtype)
+            new = reduce(reduction, old, np.ascontiguousarray(new).view(self.dtype)).view(self.tensor.dtype)
+        self.tensor[whole] = new
+
+    def places(self, address: int) -> Array:
+        """Where each byte of the block lies, from the start of its image at a shared `address`."""
+        at = np.arange(0, self.bytes, 16) + address
+        at = at ^ (((at >> 7) & _SWIZZLE[self.swizzle]) << 4)
+        return (at - address)[:, None] + np.arange(16)
+
+    def image(self, data: Array, address: int) -> Array:
+        """The block's bytes as they lie in shared memory."""
+        if not self.swizzle:
+            return data
+        result = np.empty_like(data)
+        result[self.places(address)] = data.reshape(-1, 16)
+        return result
+
+    def block(self, image: Array, address: int) -> Array:
+        """The inverse of `image`."""
+        return image[self.places(address)].reshape(-1) if self.swizzle else image
+
+
+def reduce(name: str, old: Array, new: Array) -> Array:
+    if name not in REDUCTIONS:
+        raise EmulatorError(f"The reduction .{name} of bulk copies is not supported; {', '.join(REDUCTIONS)} are.")
+    if old.dtype.kind in "iu" and name in ("min", "max"):
+        return {"min": np.minimum, "max": np.maximum}[name](old, new)
+    return REDUCTIONS[name](old, new).astype(old.dtype)
