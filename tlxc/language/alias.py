@@ -16,7 +16,7 @@ from .handles import buffered_tensor, require_feature
 
 
 class storage_kind(Enum):
-    """Where a buffer lives: shared memory, tensor memory (Blackwell), or shared memory of another CTA of the cluster."""
+    """Where a buffer lives: shared memory, tensor memory (Blackwell), or the shared memory of another CTA."""
 
     smem = "smem"
     tmem = "tmem"
