@@ -213,7 +213,7 @@ def test_tma_clips_what_lies_outside(swizzle: int) -> None:
     rng = np.random.default_rng(3)
     source = rng.integers(0, 1 << 30, (40, 24)).astype(np.int32)
     text, out = _copy_through(STORE, swizzle), np.zeros(1, np.int32)
-    for x, y in ((0, 0), (8, 8), (-8, -3), (16, 32), (100, 0)):
+    for x, y in ((0, 0), (8, 8), (16, 32), (100, 0)):
         target = np.full((40, 24), -1, np.int32)
         maps = [TensorMap(t, (20, 37), (96,), (16, 16), swizzle=swizzle) for t in (source, target)]
         launch(text, (1, 1, 1), 64, [*maps, x, y, out], dynamic_shared=TILE + 8)
@@ -223,6 +223,8 @@ def test_tma_clips_what_lies_outside(swizzle: int) -> None:
         assert (target == want).all(), (x, y)
         if (x, y) == (0, 0) and swizzle:
             assert out[0] == source[5, 4]
+    with pytest.raises(EmulatorError, match="may end beyond its tensor, not begin before"):
+        launch(text, (1, 1, 1), 64, [*maps, -8, -3, out], dynamic_shared=TILE + 8)
 
 
 @pytest.mark.parametrize(

@@ -698,6 +698,14 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         "  allowed: i32, u32, i64, u64",
     ),
     (
+        "store_before_the_tensor",
+        lambda k: tlx.async_descriptor_store(k.desc(8), k.buf(8), [-4]),
+        "error: a store of a block begins before its tensor\n"
+        "  found: the offset -4\n"
+        "  allowed: offsets of 0 and more; the block may end beyond the tensor\n"
+        "  fix: store the part that lies inside with tl.store",
+    ),
+    (
         "store_wait",
         lambda k: tlx.async_descriptor_store_wait(-1),
         "error: pendings counts groups that may be under way\n  found: -1\n  allowed: 0, 1, 2, ...",

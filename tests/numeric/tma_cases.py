@@ -292,9 +292,10 @@ _REDUCTIONS = {
 
 
 def _store_case(
-    dtype: DType, block: Shape, warps: int, negative: bool = False, eviction: str = "", reduce: str = ""
+    dtype: DType, block: Shape, warps: int, inside: bool = False, eviction: str = "", reduce: str = ""
 ) -> Case:
-    start = _start(block, negative)
+    """`inside`: the first block begins inside the tensor; a store may not begin before it."""
+    start = tuple(n // 2 + 1 if inside else 0 for n in block)
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
         shape = _tensor_shape(block, dtype, big)
@@ -313,7 +314,7 @@ def _store_case(
         args = {"x": In(x), "out": target, "SHAPE": block, "START": start, "EVICTION": eviction, "REDUCE": reduce}
         return Launch(grid, args, {"out": exact(plain(expect), written, signed_zero=not reduce)})
 
-    more = "".join(f"-{t}" for t in ("before" if negative else "", eviction, reduce) if t)
+    more = "".join(f"-{t}" for t in ("inside" if inside else "", eviction, reduce) if t)
     listed = cells("tma_store", dtype.short) | cells("tma_store_wait fence_async_shared", "-")
     return Case(f"tma-store-{dtype}-{_text(block)}{more}-w{warps}", store_kernel, make, warps, listed, amd=False)
 
@@ -438,7 +439,7 @@ def cases() -> Iterator[Case]:
         for i, dtype in enumerate(ALL):
             block = (8 * (1 + i % 3), 64 // dtype.bytes)
             yield _load_case(dtype, block, warps, negative=i % 2 == 0, prefetch=True)
-            yield _store_case(dtype, block, warps, negative=i % 2 == 1)
+            yield _store_case(dtype, block, warps, inside=i % 2 == 1)
             yield _bulk_case(dtype, 128, None, 64, warps)
             yield _copy_case(dtype, (8 * max(1, warps // 2), 32), "some", None, warps, cut=16)
     yield from _block_cases()
@@ -454,7 +455,7 @@ def _block_cases() -> Iterator[Case]:
         for dtype in (float16, float32, int8):
             if columns * dtype.bytes % 16 == 0:
                 yield _load_case(dtype, (16, columns), WARPS[i % 4], negative=i % 2 == 1)
-        yield _store_case(float16, (24, columns), WARPS[i % 4], negative=i % 2 == 0)
+        yield _store_case(float16, (24, columns), WARPS[i % 4], inside=i % 2 == 0)
     others: tuple[tuple[DType, Shape], ...] = (
         (float32, (64,)), (float16, (512,)), (int64, (16,)), (bfloat16, (1, 64)), (float16, (12, 32)),
         (uint8, (320, 16)), (float32, (4, 8, 32)), (int16, (4, 6, 24)), (float16, (2, 1, 8, 64)),
@@ -462,7 +463,7 @@ def _block_cases() -> Iterator[Case]:
     )  # fmt: skip
     for i, (dtype, block) in enumerate(others):
         yield _load_case(dtype, block, 4, negative=i % 2 == 0)
-        yield _store_case(dtype, block, 4, negative=i % 2 == 1)
+        yield _store_case(dtype, block, 4, inside=i % 2 == 1)
     for dtype, block in ((int64, (2,)), (int16, (3, 4, 24)), (uint8, (1, 16))):  # whole, yet not multiples of 128 bytes
         yield _load_case(dtype, block, 4, negative=True)
         yield _store_case(dtype, block, 2)
@@ -490,7 +491,7 @@ def _reduce_cases() -> Iterator[Case]:
     }
     for reduce, dtypes in kinds.items():
         for i, dtype in enumerate(dtypes):
-            yield _store_case(dtype, (16, 32), WARPS[(i + 2) % 4], negative=i % 2 == 1, reduce=reduce)
+            yield _store_case(dtype, (16, 32), WARPS[(i + 2) % 4], inside=i % 2 == 1, reduce=reduce)
     yield _store_case(float32, (8, 32), 4, eviction="evict_first", reduce="add")
 
 

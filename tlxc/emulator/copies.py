@@ -146,6 +146,8 @@ def store_block(cta: Cta, lane: int, map_: TensorMap, start: Sequence[int], addr
     """cp.async.bulk.tensor or cp.reduce.async.bulk.tensor to global memory."""
     _aligned(address, _BLOCK_ALIGN, "cp.async.bulk.tensor")
     _rank(map_, start)
+    if min(start) < 0:
+        raise EmulatorError(f"A store of the block at {tuple(start)}: it may end beyond its tensor, not begin before.")
     at = address & ((1 << RANK_SHIFT) - 1)
     _store(cta, lane, address, map_.bytes, lambda data: map_.write(start, map_.block(data, at), reduction))
 

@@ -67,6 +67,18 @@ def _offsets(offsets: Any, kind: Descriptor, what: str) -> list[Value]:
     return [scalar_i32(x, f"an offset of {what}") for x in items]
 
 
+def _check_start(offsets: Any) -> None:
+    """Stores begin inside the tensor; loads may begin before it."""
+    for x in items_of(offsets, "the offsets of async_descriptor_store"):
+        if is_literal(x) and x < 0:
+            raise CompileError(
+                "a store of a block begins before its tensor",
+                found=f"the offset {x}",
+                allowed="offsets of 0 and more; the block may end beyond the tensor",
+                fix="store the part that lies inside with tl.store",
+            )
+
+
 def _block(x: Any, desc: tensor_descriptor, what: str) -> buffered_tensor:
     """A buffer that holds one block of the descriptor, leading extents of 1 allowed."""
     buffer, kind = one_buffer(x, what), desc.descriptor
@@ -130,12 +142,15 @@ def async_descriptor_store(
     desc: Any, source: Any, offsets: Any, eviction_policy: str = "", store_reduce: str = ""
 ) -> None:
     """Starts to copy the buffer `source` to the block of `desc` at `offsets`; elements outside the tensor are dropped.
+    The block may end beyond the tensor and not begin before it: no offset is negative, which at run time nothing checks
+    but the emulator (CUDA C++ Programming Guide, "Tensor Memory Access").
 
     `store_reduce`: "" to write, or add, min, max, and, or, xor to combine with what is there, atomically per element.
     The copy reads the buffer until `async_descriptor_store_wait` says that it is done; what the task stored to the
     buffer before is ordered before it.  `eviction_policy`: "" evict_first evict_last.
-    Targets: sm_90 and later.  Errors: a buffer that is no block; a wrong number of offsets; a reduction that the dtype
-    lacks.  Instruction: `cp.async.bulk.tensor`, `cp.reduce.async.bulk.tensor` and `cp.async.bulk.commit_group`.
+    Targets: sm_90 and later.  Errors: a buffer that is no block; a wrong number of offsets; a negative int as offset; a
+    reduction that the dtype lacks.  Instruction: `cp.async.bulk.tensor`, `cp.reduce.async.bulk.tensor` and
+    `cp.async.bulk.commit_group`.
     """
     require_feature("tma", "async_descriptor_store")
     target = a_descriptor(desc, "the first argument of async_descriptor_store")
@@ -149,6 +164,7 @@ def async_descriptor_store(
             allowed=_REDUCE_DTYPES[combine].replace(" ", ", "),
         )
     places = _offsets(offsets, target.descriptor, "async_descriptor_store")
+    _check_start(offsets)
     operands = (target.value, buffer.value, *places)
     builder().op("tma_store", operands, **_given(reduce=combine, eviction=eviction))
 
