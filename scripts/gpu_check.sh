@@ -27,6 +27,16 @@ nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=cs
 python3 -m pytest -m gpu -q -n 12 --junitxml="$out/pytest.xml" 2>&1 | tee "$out/pytest.log"
 tests=${PIPESTATUS[0]}
 
+# A kernel that faults ends the context of its process, so the earliest failures tell most.
+python3 - "$out/pytest.xml" <<'PY'
+import sys
+import xml.etree.ElementTree as xml
+
+failed = [(case, bad) for case in xml.parse(sys.argv[1]).iter("testcase") for bad in case if bad.tag in ("failure", "error")]
+for case, bad in failed[:20]:
+    print(f"{case.get('classname')} {case.get('name')}: {bad.get('message', '')[:200]}")
+PY
+
 failed=()
 shopt -s nullglob
 for bench in benchmarks/[!_]*.py; do

@@ -698,6 +698,14 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         "  allowed: i32, u32, i64, u64",
     ),
     (
+        "store_a_tile_before_the_tensor",
+        lambda k: k.desc(8).store([-4], k.tile(tl.float16, 8)),
+        "error: a store of a block begins before its tensor\n"
+        "  found: the offset -4\n"
+        "  allowed: offsets of 0 and more; the block may end beyond the tensor\n"
+        "  fix: store the part that lies inside with tl.store",
+    ),
+    (
         "store_before_the_tensor",
         lambda k: tlx.async_descriptor_store(k.desc(8), k.buf(8), [-4]),
         "error: a store of a block begins before its tensor\n"
@@ -810,7 +818,8 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         lambda k: tlx.vote_ballot_sync(0, True),
         "error: the mask of vote_ballot_sync names no lane\n"
         "  found: 0\n"
-        "  allowed: 1 to 0xFFFFFFFF, a bit for each lane",
+        "  allowed: 1 to 0xFFFFFFFF, a bit for each lane\n"
+        "  fix: write 0xFFFFFFFF for the whole warp",
     ),
     (
         "prefetch_level",

@@ -28,9 +28,8 @@ def _barrier(cta: Cta, number: int, count: int | None) -> NamedBarrier:
     wanted = cta.lanes if count is None else count
     if wanted <= 0 or wanted % cta.warp_size or wanted > cta.lanes:
         raise EmulatorError(
-            f"A barrier for {wanted} threads: a positive multiple of {cta.warp_size}, at most the CTA's "
-            f"{cta.lanes}, is "
-            "needed."
+            f"A barrier for {wanted} threads: a positive multiple of {cta.warp_size}, at most the CTA's {cta.lanes}, "
+            "is needed."
         )
     barrier = cta.named.setdefault(number, NamedBarrier())
     if barrier.arrived and barrier.wanted != wanted:

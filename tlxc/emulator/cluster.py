@@ -82,9 +82,8 @@ class Cluster:
         cta = self.ctas[rank]
         if cta.has_ended:
             raise EmulatorError(
-                f"The shared memory of CTA {rank} of the cluster is accessed after that CTA has ended; keep it "
-                f"alive with "
-                "barrier.cluster."
+                f"The shared memory of CTA {rank} of the cluster is accessed after that CTA has ended; keep it alive "
+                "with barrier.cluster."
             )
         return cta
 

@@ -52,8 +52,7 @@ class Mbarrier:
         if not 1 <= count <= self.pending:
             raise EmulatorError(
                 f"{count} arrivals at {self.name}, whose present phase (number {self.phase}) waits for "
-                f"{self.pending} of "
-                f"{self.expected}."
+                f"{self.pending} of {self.expected}."
             )
         self.pending -= count
         self.try_complete()

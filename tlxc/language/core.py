@@ -67,7 +67,7 @@ class handle:
 
     def describe(self) -> str:
         """The value as error messages name it."""
-        raise NotImplementedError
+        return f"a {type(self).__name__}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.value!r})"

@@ -107,7 +107,7 @@ class tensor_descriptor(handle):
 
     def store(self, offsets: Any, value: Any) -> None:
         """Writes a tile to the block at `offsets` and waits for memory: `local_store` to a buffer of its own,
-        `async_descriptor_store`, a wait."""
+        `async_descriptor_store`, a wait.  No offset is negative."""
         from . import tma
 
         tma.descriptor_store(self, offsets, value)

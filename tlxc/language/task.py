@@ -229,8 +229,10 @@ def vote_ballot_sync(mask: int, pred: Any) -> tensor:
     lanes = literal_int(mask, "the mask of vote_ballot_sync") & 0xFFFFFFFF
     if not lanes:
         raise CompileError(
-            "the mask of vote_ballot_sync names no lane", found=str(mask), allowed="1 to 0xFFFFFFFF, a bit for "
-            "each lane"
+            "the mask of vote_ballot_sync names no lane",
+            found=str(mask),
+            allowed="1 to 0xFFFFFFFF, a bit for each lane",
+            fix="write 0xFFFFFFFF for the whole warp",
         )
     x = as_tensor(pred)
     vote = x if x.number == int1 else x != 0

@@ -67,9 +67,9 @@ def _offsets(offsets: Any, kind: Descriptor, what: str) -> list[Value]:
     return [scalar_i32(x, f"an offset of {what}") for x in items]
 
 
-def _check_start(offsets: Any) -> None:
+def _store_offsets(offsets: Any, kind: Descriptor, what: str) -> list[Value]:
     """Stores begin inside the tensor; loads may begin before it."""
-    for x in items_of(offsets, "the offsets of async_descriptor_store"):
+    for x in items_of(offsets, f"the offsets of {what}"):
         if is_literal(x) and x < 0:
             raise CompileError(
                 "a store of a block begins before its tensor",
@@ -77,6 +77,7 @@ def _check_start(offsets: Any) -> None:
                 allowed="offsets of 0 and more; the block may end beyond the tensor",
                 fix="store the part that lies inside with tl.store",
             )
+    return _offsets(offsets, kind, what)
 
 
 def _block(x: Any, desc: tensor_descriptor, what: str) -> buffered_tensor:
@@ -163,8 +164,7 @@ def async_descriptor_store(
             found=target.describe(),
             allowed=_REDUCE_DTYPES[combine].replace(" ", ", "),
         )
-    places = _offsets(offsets, target.descriptor, "async_descriptor_store")
-    _check_start(offsets)
+    places = _store_offsets(offsets, target.descriptor, "async_descriptor_store")
     operands = (target.value, buffer.value, *places)
     builder().op("tma_store", operands, **_given(reduce=combine, eviction=eviction))
 
@@ -243,7 +243,7 @@ def descriptor_store(desc: tensor_descriptor, offsets: Any, value: Any) -> None:
             allowed=f"a tile {kind.shape}",
         )
     tile = to_element(value, kind.dtype, "the stored value")
-    places = _offsets(offsets, kind, "desc.store")
+    places = _store_offsets(offsets, kind, "desc.store")
     own = _private(desc, barrier=False)
     add = builder()
     add.op("local_store", (own.buffer, tile.value))
