@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -31,6 +33,29 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and (reason := _no_device_reason()):
         pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """End an xdist worker whose CUDA context died, so that only the test that killed it fails; xdist starts another."""
+    report = yield
+    if report.failed and item.get_closest_marker("gpu") and hasattr(item.config, "workerinput"):
+        if status := _context_error():
+            message = f"{item.nodeid} killed its CUDA context ({status}):\n{call.excinfo and call.excinfo.value}\n"
+            os.write(2, message.encode())
+            os._exit(1)
+    return report
+
+
+def _context_error() -> str:
+    """The error that the current CUDA context keeps, or an empty string."""
+    if "cuda.bindings" not in sys.modules:
+        return ""
+    from cuda.bindings import driver
+
+    (status,) = driver.cuCtxSynchronize()
+    alive = (driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
+    return "" if status in alive else status.name
 
 
 @functools.cache

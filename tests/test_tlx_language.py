@@ -695,7 +695,30 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         lambda k: tlx.async_descriptor_store(k.desc(8), k.buf(8), [0], store_reduce="xor"),
         "error: store_reduce='xor' does not compute on tl.float16\n"
         "  found: a descriptor of blocks (8,) of tl.float16\n"
-        "  allowed: i32, u32, i64, u64",
+        "  allowed: i32, u32, u64",
+    ),
+    (
+        "store_bits_of_i64",
+        lambda k: tlx.async_descriptor_store(k.desc(8, dtype=tl.int64), k.buf(8, dtype=tl.int64), [0], store_reduce="or"),
+        "error: store_reduce='or' does not compute on tl.int64\n"
+        "  found: a descriptor of blocks (8,) of tl.int64\n"
+        "  allowed: i32, u32, u64",
+    ),
+    (
+        "load_between_chunks",
+        lambda k: tlx.async_descriptor_load(k.desc(8, 8), k.buf(8, 8), [1, 4], k.bar()),
+        "error: the last offset of async_descriptor_load is not a multiple of 16 bytes\n"
+        "  found: 4 elements of tl.float16\n"
+        "  allowed: multiples of 8 elements along the last dimension\n"
+        "  fix: begin at such a multiple, or copy with tl.load and tl.store instead",
+    ),
+    (
+        "store_between_chunks",
+        lambda k: k.desc(8).store([12], k.tile(tl.float16, 8)),
+        "error: the last offset of desc.store is not a multiple of 16 bytes\n"
+        "  found: 12 elements of tl.float16\n"
+        "  allowed: multiples of 8 elements along the last dimension\n"
+        "  fix: begin at such a multiple, or copy with tl.load and tl.store instead",
     ),
     (
         "store_a_tile_before_the_tensor",

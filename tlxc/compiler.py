@@ -31,6 +31,7 @@ from tlxc.passes.layouts import assign_layouts
 from tlxc.passes.memory_plan import plan_memory
 from tlxc.passes.pending import check_pending
 from tlxc.passes.protocol import insert_protocol
+from tlxc.passes.release import release_remote_stores
 from tlxc.passes.scalar_memory import tile_scalar_accesses
 from tlxc.passes.shared import stage_shared
 from tlxc.passes.simplify import simplify
@@ -51,6 +52,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("scalars", tile_scalar_accesses),
     ("tasks", place_tasks),
     ("protocol", insert_protocol),
+    ("release", release_remote_stores),
     ("dots", select_dots),
     ("buffers", assign_buffers),
     ("pending", check_pending),
@@ -73,6 +75,7 @@ BEFORE: dict[tuple[str, str], str] = {
     ("atomics", "memory"): "it makes buffers",
     ("scalars", "tasks"): "what the default task publishes of a scalar access is the sum that it made",
     ("tasks", "protocol"): "the protocol is of all warps, around every task",
+    ("protocol", "release"): "its cluster barriers cover stores",
     ("tasks", "dots"): "instructions are chosen for the warps of a task",
     ("tasks", "layouts"): "layouts are over the warps of a task",
     ("protocol", "memory"): "a barrier has its place from the kernel's start to its end",

@@ -256,16 +256,17 @@ def _cut(x: Array, corners: list[Shape], block: Shape, fill: float) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------------------- cases
-def _start(block: Shape, negative: bool) -> Shape:
-    """Where the first block begins: at the origin, or before it."""
-    return tuple(-(n // 2) - 1 if negative else 0 for n in block)
+def _start(dtype: DType, block: Shape, sign: int) -> Shape:
+    """Where the first block begins: at the origin, before it or inside; whole chunks of 16 bytes from it."""
+    chunk = 16 // dtype.bytes
+    return (*(sign * (n // 2 + 1) for n in block[:-1]), sign * (block[-1] // 2 // chunk + 1) * chunk)
 
 
 def _load_case(
     dtype: DType, block: Shape, warps: int, negative: bool = False, eviction: str = "", padding: str = "zero",
     prefetch: bool = False,
 ) -> Case:  # fmt: skip
-    start = _start(block, negative)
+    start = _start(dtype, block, -1 if negative else 0)
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = _values(rng, dtype, *_tensor_shape(block, dtype, big))
@@ -295,7 +296,7 @@ def _store_case(
     dtype: DType, block: Shape, warps: int, inside: bool = False, eviction: str = "", reduce: str = ""
 ) -> Case:
     """`inside`: the first block begins inside the tensor; a store may not begin before it."""
-    start = tuple(n // 2 + 1 if inside else 0 for n in block)
+    start = _start(dtype, block, 1 if inside else 0)
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
         shape = _tensor_shape(block, dtype, big)
@@ -327,7 +328,7 @@ def _combine(reduce: str, old: Array, new: Array, dtype: DType) -> Array:
 
 
 def _sync_case(dtype: DType, block: Shape, warps: int) -> Case:
-    start = _start(block, False)
+    start = _start(dtype, block, 0)
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = _values(rng, dtype, *_tensor_shape(block, dtype, big))
@@ -485,9 +486,9 @@ def _reduce_cases() -> Iterator[Case]:
         "add": (int32, uint32, uint64, float32, float16, bfloat16),
         "min": (int32, uint32, int64, uint64, float16, bfloat16),
         "max": (int32, uint32, int64, uint64, float16, bfloat16),
-        "and": (int32, uint64),
-        "or": (uint32, int64),
-        "xor": (int32, uint64),
+        "and": (int32, uint32, uint64),
+        "or": (int32, uint32, uint64),
+        "xor": (int32, uint32, uint64),
     }
     for reduce, dtypes in kinds.items():
         for i, dtype in enumerate(dtypes):

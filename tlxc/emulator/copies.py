@@ -57,7 +57,7 @@ def load_block(
 ) -> None:
     """cp.async.bulk.tensor from global memory, to the CTAs of `mask`."""
     _aligned(address, _BLOCK_ALIGN, "cp.async.bulk.tensor")
-    _rank(map_, start)
+    _check_start(map_, start)
     for to, counter in _destinations(cta, address, barrier, mask):
         at = to & ((1 << RANK_SHIFT) - 1)
 
@@ -145,7 +145,7 @@ class BulkGroups:
 def store_block(cta: Cta, lane: int, map_: TensorMap, start: Sequence[int], address: int, reduction: str) -> None:
     """cp.async.bulk.tensor or cp.reduce.async.bulk.tensor to global memory."""
     _aligned(address, _BLOCK_ALIGN, "cp.async.bulk.tensor")
-    _rank(map_, start)
+    _check_start(map_, start)
     if min(start) < 0:
         raise EmulatorError(f"A store of the block at {tuple(start)}: it may end beyond its tensor, not begin before.")
     at = address & ((1 << RANK_SHIFT) - 1)
@@ -211,6 +211,11 @@ def _aligned(value: int, align: int, what: str) -> None:
         raise EmulatorError(f"{what}: {value:#x} is not a multiple of {align} bytes.")
 
 
-def _rank(map_: TensorMap, start: Sequence[int]) -> None:
+def _check_start(map_: TensorMap, start: Sequence[int]) -> None:
     if len(start) != len(map_.shape):
         raise EmulatorError(f"{len(start)} coordinates are given for a tensor map of {len(map_.shape)} dimensions.")
+    if start[0] * map_.dtype.itemsize % 16:  # an illegal instruction on an H200
+        raise EmulatorError(
+            f"A copy of the block at {tuple(start)}: its innermost coordinate is no multiple of 16 bytes, that is of "
+            f"{16 // map_.dtype.itemsize} elements."
+        )

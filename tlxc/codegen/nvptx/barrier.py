@@ -1,7 +1,7 @@
 """mbarriers, named barriers, fences and thread registers on NVIDIA.
 
-All forms are of default semantics (release and acquire at CTA scope): the `.cluster` ones cost a device-wide memory
-barrier.  The first thread of a task acts for it.
+Forms are of default semantics (release and acquire at CTA scope), for the `.cluster` ones cost a device-wide memory
+barrier; only arrivals that `passes/release.py` marks release at cluster scope.  The first thread of a task acts for it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def barrier_arrive(low: Lowering, op: Op) -> None:
         predicated(low, f"mbarrier.arrive.shared::cta.b64 _, [$0]{count};", ["r"], [(_SHARED, address)], who)
         return
     remote = map_remote(low, address, low.scalar(rank))
-    predicated(low, f"mbarrier.arrive.shared::cluster.b64 _, [$0]{count};", ["r"], [("i32", remote)], who)
+    release = ".release.cluster" if op.attrs.get("release") else ""
+    predicated(low, f"mbarrier.arrive{release}.shared::cluster.b64 _, [$0]{count};", ["r"], [("i32", remote)], who)
 
 
 def map_remote(low: Lowering, address: str, rank: str) -> str:

@@ -130,13 +130,14 @@ row(
     "bar pred? rank?",
     0,
     "count",
-    "synced",
+    "synced release",
     traits=SYNC,
     verify=_arrive,
     doc="One thread of the task arrives `count` times after all its threads (a warp barrier: every thread by "
     "itself); with "
     "`rank` at the barrier in the same place of that CTA: `mbarrier.arrive.shared::cta.b64`, `.shared::cluster`.  "
-    "`synced`: the task need not meet before, for nothing that its other threads did is ordered by it.",
+    "`synced`: the task need not meet before, for nothing that its other threads did is ordered by it.  "
+    "`release`: orders stores to other CTAs before it for all of the cluster: `.release.cluster`.",
 )
 row(
     "barrier_expect",
