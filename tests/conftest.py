@@ -39,11 +39,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """End an xdist worker whose CUDA context died, so that only the test that killed it fails; xdist starts another."""
     report = yield
-    if report.failed and item.get_closest_marker("gpu") and hasattr(item.config, "workerinput"):
-        if status := _context_error():
-            message = f"{item.nodeid} killed its CUDA context ({status}):\n{call.excinfo and call.excinfo.value}\n"
-            os.write(2, message.encode())
-            os._exit(1)
+    on_worker = item.get_closest_marker("gpu") and hasattr(item.config, "workerinput")
+    if report.failed and on_worker and (status := _context_error()):
+        message = f"{item.nodeid} killed its CUDA context ({status}):\n{call.excinfo and call.excinfo.value}\n"
+        os.write(2, message.encode())
+        os._exit(1)
     return report
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tlxc.ir.ops  # noqa: F401  fills the op table
 from tlxc.ir.parser import parse_module
 from tlxc.ir.verifier import verify
 from tlxc.passes.release import release_remote_stores
@@ -26,8 +27,9 @@ def branch(then: str, other: str = "") -> str:
 
 def tasks(*bodies: str) -> str:
     n, starts = len(bodies), ", ".join(str(4 * i) for i in range(len(bodies)))
-    attrs = f"num_warps = ({', '.join(['4'] * n)}), start_warp = ({starts}), num_regs = ({', '.join(['0'] * n)})"
-    return f"async_tasks {{{attrs}, replica = ({', '.join(['0'] * n)})}} " + " ".join(f"{{\n{b}}}" for b in bodies) + "\n"
+    fours, zeros = ", ".join(["4"] * n), ", ".join(["0"] * n)
+    attrs = f"num_warps = ({fours}), start_warp = ({starts}), num_regs = ({zeros}), replica = ({zeros})"
+    return f"async_tasks {{{attrs}}} " + " ".join(f"{{\n{b}}}" for b in bodies) + "\n"
 
 
 # Each body, and whether its remote arrivals release in the order of the text.

@@ -22,6 +22,9 @@ from tlxc.language.handles import tensor_descriptor, wrap
 from tlxc.targets import get_target
 
 
+I64 = tl.int64
+
+
 class Tile(Kernel):
     """A kernel that also makes what tlx works on."""
 
@@ -699,7 +702,7 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
     ),
     (
         "store_bits_of_i64",
-        lambda k: tlx.async_descriptor_store(k.desc(8, dtype=tl.int64), k.buf(8, dtype=tl.int64), [0], store_reduce="or"),
+        lambda k: tlx.async_descriptor_store(k.desc(8, dtype=I64), k.buf(8, dtype=I64), [0], store_reduce="or"),
         "error: store_reduce='or' does not compute on tl.int64\n"
         "  found: a descriptor of blocks (8,) of tl.int64\n"
         "  allowed: i32, u32, u64",

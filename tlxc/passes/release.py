@@ -5,7 +5,8 @@ have been stored to another CTA (`remote_store`) and no cluster barrier came sin
 whole cluster.  Measured on an H200: without it a CTA of a pair read its neighbour's old bytes.
 
 Invariant after the pass: `release` stands on every remote arrival that a remote store may precede without a cluster
-barrier between them, and on no other.  What another task stores may always precede: tasks meet at barriers of their own.
+barrier between them, and on no other.  What another task stores may always precede, for tasks meet at barriers of their
+own.
 """
 
 from __future__ import annotations
