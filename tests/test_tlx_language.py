@@ -21,7 +21,6 @@ from tlxc.language.core import tensor
 from tlxc.language.handles import tensor_descriptor, wrap
 from tlxc.targets import get_target
 
-
 I64 = tl.int64
 
 
