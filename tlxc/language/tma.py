@@ -137,8 +137,9 @@ def async_descriptor_load(
     The buffer has the shape and dtype of a block.  Elements outside the tensor arrive as the descriptor's padding and
     count as bytes.  `pred`: a bool scalar, false for no copy; `eviction_policy`: "" evict_first evict_last.
     `multicast_targets`: ranks of the CTAs that receive the block in the same place, each of which announces its bytes.
-    Targets: sm_90 and later.  Errors: a buffer that is no block; a wrong number of offsets; multicast without a
-    cluster.  Instruction: `cp.async.bulk.tensor` (PTX ISA, "cp.async.bulk.tensor").
+    Targets: sm_90 and later.  Errors: a buffer that is no block; a wrong number of offsets; an int as last
+    offset that is no multiple of 16 bytes; multicast without a cluster.
+    Instruction: `cp.async.bulk.tensor` (PTX ISA, "cp.async.bulk.tensor").
     """
     require_feature("tma", "async_descriptor_load")
     source = a_descriptor(desc, "the first argument of async_descriptor_load")
@@ -162,9 +163,9 @@ def async_descriptor_store(
     `store_reduce`: "" to write, or add, min, max, and, or, xor to combine with what is there, atomically per element.
     The copy reads the buffer until `async_descriptor_store_wait` says that it is done; what the task stored to the
     buffer before is ordered before it.  `eviction_policy`: "" evict_first evict_last.
-    Targets: sm_90 and later.  Errors: a buffer that is no block; a wrong number of offsets; a negative int as offset; a
-    reduction that the dtype lacks.  Instruction: `cp.async.bulk.tensor`, `cp.reduce.async.bulk.tensor` and
-    `cp.async.bulk.commit_group`.
+    Targets: sm_90 and later.  Errors: a buffer that is no block; a wrong number of offsets; a negative int as offset,
+    or as last one an int that is no multiple of 16 bytes; a reduction that the dtype lacks.
+    Instruction: `cp.async.bulk.tensor`, `cp.reduce.async.bulk.tensor` and `cp.async.bulk.commit_group`.
     """
     require_feature("tma", "async_descriptor_store")
     target = a_descriptor(desc, "the first argument of async_descriptor_store")
@@ -199,7 +200,8 @@ def async_descriptor_prefetch_tensor(desc: Any, offsets: Any, pred: Any = None, 
     """Brings the block of `desc` at `offsets` to the L2 cache.
 
     `pred`: a bool scalar; `eviction_policy`: "" evict_first evict_last.  Targets: sm_90 and later.
-    Errors: a wrong number of offsets.  Instruction: `cp.async.bulk.prefetch.tensor`.
+    Errors: a wrong number of offsets; an int as last offset that is no multiple of 16 bytes.
+    Instruction: `cp.async.bulk.prefetch.tensor`.
     """
     require_feature("tma", "async_descriptor_prefetch_tensor")
     source = a_descriptor(desc, "the first argument of async_descriptor_prefetch_tensor")
