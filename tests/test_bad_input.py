@@ -358,7 +358,7 @@ KNOWN = "Known targets: sm_90, sm_100, sm_103, sm_120, gfx942, gfx950, gfx1250.\
         (
             "inspect k.py -t sm_90 --after layout",
             "Invalid value for '--after': 'layout' is not one of 'frontend', 'alias', 'simplify', 'addresses', "
-            "'tidy', 'scalars', 'tasks', 'protocol', 'dots', 'buffers', 'pending', 'layouts', 'atomics', 'shared', "
+            "'tidy', 'scalars', 'tasks', 'protocol', 'release', 'dots', 'buffers', 'pending', 'layouts', 'atomics', 'shared', "
             "'memory', 'sync', 'hazards'.\n",
         ),
     ],
@@ -509,7 +509,7 @@ def test_wrong_names_of_passes_to_dump(folder: Path, monkeypatch: pytest.MonkeyP
         1,
         "",
         "TLXC_DUMP is 'layout', which matches no pass; there are frontend, alias, simplify, addresses, tidy, "
-        "scalars, tasks, protocol, dots, buffers, pending, layouts, atomics, shared, memory, sync, hazards.\n",
+        "scalars, tasks, protocol, release, dots, buffers, pending, layouts, atomics, shared, memory, sync, hazards.\n",
     )
     monkeypatch.setenv("TLXC_DUMP", "(")
     status, _, message = tool("compile", "k.py", "-t", "sm_90")

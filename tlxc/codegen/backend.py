@@ -48,8 +48,8 @@ def _optimised(text: str, target: Target, timings: dict[str, float]) -> Any:
     parsed = time.perf_counter()
     builder = llvm.create_pass_builder(_machine(target), llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
+    passes.add_new_gvn_pass()  # first, so that what is computed twice is combined once
     passes.add_instruction_combine_pass()
-    passes.add_new_gvn_pass()
     passes.add_simplify_cfg_pass()
     passes.add_dead_code_elimination_pass()
     passes.run(module, builder)
