@@ -22,6 +22,15 @@ from .barrier import (
     named_barrier_wait,
     remote_view,
 )
+from .blackwell import (
+    async_dot_scaled,
+    clc_consumer,
+    clc_create_context,
+    clc_producer,
+    subslice,
+    tcgen05_commit,
+    tmem_copy,
+)
 from .buffer import (
     local_alloc,
     local_gather,
@@ -86,14 +95,15 @@ def size_of(dtype: Any) -> int:
 __all__ = [
     "alloc_barriers", "alloc_warp_barrier", "allocate_tensor_descriptor", "async_descriptor_load",
     "async_descriptor_prefetch_tensor", "async_descriptor_store", "async_descriptor_store_wait", "async_dot",
-    "async_dot_wait", "async_load", "async_load_commit_group", "async_load_wait_group", "async_remote_shmem_copy",
-    "async_remote_shmem_store", "async_store", "async_task", "async_task_replica_id", "async_tasks", "async_token",
-    "barrier_arrive", "barrier_expect_bytes", "barrier_wait", "buffered_tensor", "clock64", "cluster_barrier",
-    "cluster_cta_rank", "cluster_size_1d", "dtype_of", "dump_layout", "fence", "fence_async_shared",
-    "fence_mbarrier_init_cluster", "get_bufidx_phase", "layout", "local_alloc", "local_gather", "local_load",
-    "local_reinterpret", "local_reshape", "local_scatter", "local_slice", "local_store", "local_trans",
-    "local_view", "make_tensor_descriptor", "mbarrier", "named_barrier_arrive", "named_barrier_wait", "prefetch",
-    "prefetch_descriptor", "reinterpret_tensor_descriptor", "remote_shmem_store", "remote_view", "require_layout",
-    "reuse_group", "reuse_group_type", "size_of", "storage_alias_spec", "storage_kind", "swizzled_layout",
-    "tensor_descriptor", "tensor_descriptor_type", "thread_id", "vote_ballot_sync",
+    "async_dot_scaled", "async_dot_wait", "async_load", "async_load_commit_group", "async_load_wait_group",
+    "async_remote_shmem_copy", "async_remote_shmem_store", "async_store", "async_task", "async_task_replica_id",
+    "async_tasks", "async_token", "barrier_arrive", "barrier_expect_bytes", "barrier_wait", "buffered_tensor",
+    "clc_consumer", "clc_create_context", "clc_producer", "clock64", "cluster_barrier", "cluster_cta_rank",
+    "cluster_size_1d", "dtype_of", "dump_layout", "fence", "fence_async_shared", "fence_mbarrier_init_cluster",
+    "get_bufidx_phase", "layout", "local_alloc", "local_gather", "local_load", "local_reinterpret", "local_reshape",
+    "local_scatter", "local_slice", "local_store", "local_trans", "local_view", "make_tensor_descriptor",
+    "mbarrier", "named_barrier_arrive", "named_barrier_wait", "prefetch", "prefetch_descriptor",
+    "reinterpret_tensor_descriptor", "remote_shmem_store", "remote_view", "require_layout", "reuse_group",
+    "reuse_group_type", "size_of", "storage_alias_spec", "storage_kind", "subslice", "swizzled_layout",
+    "tcgen05_commit", "tensor_descriptor", "tensor_descriptor_type", "thread_id", "tmem_copy", "vote_ballot_sync",
 ]  # fmt: skip
