@@ -143,6 +143,7 @@ SAMPLES: dict[str, list[str]] = {
     "async_tasks": [
         "async_tasks {num_warps = (4, 2), start_warp = (0, 4), num_regs = (0, 24), replica = (0, 0)} {\nbarrier\n} {\n}"
     ],
+    "task_copy": ["%r = task_copy : i32"],
     "thread_id": [f"%r = thread_id {{axis = {axis}}} : i32@thread" for axis in range(3)],
     "clock64": ["%r = clock64 : i64@thread"],
     "vote": ["%t = thread_id {axis = 0} : i32@thread\n%p = cmp %t, %int {pred = \"lt\"} : i1@thread\n"

@@ -25,6 +25,7 @@ from tlxc.passes.addresses import widen_addresses
 from tlxc.passes.alias import place_aliases
 from tlxc.passes.atomics import publish_atomics
 from tlxc.passes.buffers import assign_buffers
+from tlxc.passes.copies import merge_copies
 from tlxc.passes.dots import select_dots
 from tlxc.passes.hazards import verify_hazards
 from tlxc.passes.layouts import assign_layouts
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 Pass = Callable[[Module, Target], None]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
+    ("copies", merge_copies),
     ("alias", place_aliases),
     ("simplify", simplify),
     ("addresses", widen_addresses),
@@ -66,6 +68,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 # (earlier, later): why
 BEFORE: dict[tuple[str, str], str] = {
+    ("copies", "simplify"): "a constant of 0 or 1 would be folded in one copy and not in the other",
     ("alias", "simplify"): "a buffer that nobody uses still has its place in a storage",
     ("alias", "memory"): "allocations of one storage are placed as one",
     ("simplify", "addresses"): "constants must be folded for address ranges to be known",

@@ -329,7 +329,9 @@ def _copies_case(
 
     budget = f"-r{registers}-{own}" if registers or own else ""
     name = f"copies-{copies}x{second}{budget}-n{trips}-w{warps}"
-    return Case(name, copies_kernel, make, warps, cells("async_tasks", "-"), amd=False)
+    shared = copies > 1 and second >= 4  # copies of whole warpgroups have one region
+    listed = cells("async_tasks task_copy" if shared else "async_tasks", "-")
+    return Case(name, copies_kernel, make, warps, listed, amd=False)
 
 
 def _captured_case(warps: int, second: int) -> Case:

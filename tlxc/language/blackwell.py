@@ -28,7 +28,7 @@ def _refuse(feature: str, what: str) -> NoReturn:
 def subslice(buffer: Any, offset: Any, size: Any) -> Any:
     """Refused: columns [offset, offset + size) of a buffer in tensor memory.
 
-    Targets: those with tcgen05 will have it; all refuse it.
+    Targets: all refuse it; those with tcgen05 will have it.
     """
     _refuse("tcgen05", "subslice")
 
@@ -37,7 +37,7 @@ def subslice(buffer: Any, offset: Any, size: Any) -> Any:
 def tmem_copy(src: Any, dst: Any) -> Any:
     """Refused: copies a buffer of shared memory to tensor memory (`tcgen05.cp`).
 
-    Targets: those with tcgen05 will have it; all refuse it.
+    Targets: all refuse it; those with tcgen05 will have it.
     """
     _refuse("tcgen05", "tmem_copy")
 
@@ -46,7 +46,7 @@ def tmem_copy(src: Any, dst: Any) -> Any:
 def tcgen05_commit(mBarrier: Any, two_ctas: bool = False) -> Any:
     """Refused: an arrival at `mBarrier` once the tensor-memory work issued so far is done (`tcgen05.commit`).
 
-    Targets: those with tcgen05 will have it; all refuse it.
+    Targets: all refuse it; those with tcgen05 will have it.
     """
     _refuse("tcgen05", "tcgen05_commit")
 
@@ -58,7 +58,7 @@ def async_dot_scaled(
 ) -> Any:  # fmt: skip
     """Refused: acc + A @ B with a scale for every 32 elements along K (`tcgen05.mma`, block scale).
 
-    Targets: those with tcgen05 will have it; all refuse it.
+    Targets: all refuse it; those with tcgen05 will have it.
     """
     _refuse("tcgen05", "async_dot_scaled")
 
@@ -67,7 +67,7 @@ def async_dot_scaled(
 def clc_create_context(num_consumers: int, num_stages: int = 1) -> Any:
     """Refused: barriers and responses of cluster launch control.
 
-    Targets: those with clc will have it; all refuse it.
+    Targets: all refuse it; those with clc will have it.
     """
     _refuse("clc", "clc_create_context")
 
@@ -76,7 +76,7 @@ def clc_create_context(num_consumers: int, num_stages: int = 1) -> Any:
 def clc_producer(ctx: Any, p_producer: Any, multi_ctas: bool = True, k: Any = 0) -> Any:
     """Refused: asks for another CTA of the grid (`clusterlaunchcontrol.try_cancel`).
 
-    Targets: those with clc will have it; all refuse it.
+    Targets: all refuse it; those with clc will have it.
     """
     _refuse("clc", "clc_producer")
 
@@ -85,6 +85,6 @@ def clc_producer(ctx: Any, p_producer: Any, multi_ctas: bool = True, k: Any = 0)
 def clc_consumer(ctx: Any, p_consumer: Any, multi_ctas: bool = True, k: Any = 0, return_3d: bool = False) -> Any:
     """Refused: waits for the answer to `clc_producer` (`clusterlaunchcontrol.query_cancel`).
 
-    Targets: those with clc will have it; all refuse it.
+    Targets: all refuse it; those with clc will have it.
     """
     _refuse("clc", "clc_consumer")

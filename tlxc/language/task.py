@@ -99,7 +99,8 @@ def async_task(
     `with tlx.async_task(num_warps=N):`, run by N more.
 
     `num_regs` (or `registers`): registers of a thread of the task, a multiple of 8 from 24 to 256.  `replicate`: copies
-    of the task, each on warps of its own and compiled by itself; `tlx.async_task_replica_id()` tells them apart.
+    of the task, each on warps of its own; `tlx.async_task_replica_id()` tells them apart.  Copies that differ only in
+    numbers share their code.
     `warp_group_start_id`: the first warp of the first copy, counted in the CTA; copies follow each other.
     All arguments are compile-time.  Targets: sm_90 and later.
     Errors: a list of ids; neither "default" nor num_warps; values out of range; warps that overlap.

@@ -26,6 +26,7 @@ from tlxc.ir.types import DType, Pointer, Scalar, element_of, shape_of
 DIVISIBILITY_CAP = 1 << 30  # of zero, and of anything more divisible
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CTAs along each axis of a grid
 MAX_CLUSTER = 16  # CTAs of a cluster, on any card
+MAX_COPIES = 16  # of one task: a CTA has at most 32 warps, and copies of one region have 4 or more
 
 Range = tuple[int, int]
 
@@ -383,6 +384,10 @@ def _program_id(op: Op, facts: list[Facts]) -> Facts:
     return Facts((Dim(),), (0, GRID_LIMITS[op.attrs["axis"]] - 1))
 
 
+def _task_copy(op: Op, facts: list[Facts]) -> Facts:
+    return Facts((Dim(),), (0, MAX_COPIES - 1))
+
+
 def _in_cluster(op: Op, facts: list[Facts]) -> Facts:
     size = op.kind == "cluster_size"
     return Facts((Dim(),), (int(size), MAX_CLUSTER - (not size)))
@@ -528,6 +533,7 @@ _RULES: dict[str, Rule] = {
     "arange": _arange,
     "program_id": _program_id,
     "num_programs": _num_programs,
+    "task_copy": _task_copy,
     **dict.fromkeys(("cluster_rank", "cluster_size"), _in_cluster),
     "neg": _neg,
     "abs": _abs,

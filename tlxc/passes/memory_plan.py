@@ -19,6 +19,8 @@ from tlxc.ir.memory import swizzled
 from tlxc.ir.types import Barrier, Buffer, Type
 from tlxc.targets import Target
 
+from .tasks import copies_of
+
 ALIGNMENT = 16  # of any buffer: the widest access
 ASYNC_ALIGNMENT = 128  # of a buffer that TMA touches
 BARRIER_ALIGNMENT = 8
@@ -32,14 +34,14 @@ _OUTLASTING = frozenset(
 )
 
 Span = tuple[int, int]  # first and last position in program order
-Task = tuple[Op, int]  # a region of tasks, and the number of one of them
+Task = tuple[Op, int, int]  # a region of tasks, the number of one of them, and its copies
 
 
 @dataclass(eq=False)
 class _Live:
     """A buffer and where it is live.  `outer` widens the range to the outermost loop that holds it; `tasks` holds, per
     region of tasks, those that touch it; `whole`: it lives as long as the kernel.  Allocations of one storage are one
-    buffer: `members` holds each of them and its offset."""
+    buffer: `members` holds each of them and its offset.  `copies`: task copies that have one each, side by side."""
 
     alloc: Op
     size: int
@@ -47,10 +49,20 @@ class _Live:
     home: tuple[Span, ...]  # loops around the allocation, outermost first
     span: Span = (1 << 30, -1)
     whole: bool = False
-    tasks: dict[Op, set[int]] = field(default_factory=dict)
+    tasks: dict[Op, set[tuple[int, int]]] = field(default_factory=dict)
     first: Op | None = None
     last: Op | None = None
     members: list[tuple[Op, int]] = field(default_factory=list)
+    copies: int = 1
+
+    @property
+    def stride(self) -> int:
+        """Bytes from the buffer of one copy to that of the next."""
+        return _up(self.size, self.alignment)
+
+    @property
+    def room(self) -> int:
+        return self.stride * (self.copies - 1) + self.size
 
     @property
     def outer(self) -> Span:
@@ -119,7 +131,7 @@ class _Ranges:
             self.position += 1
             here = self.position
             if op.kind in _ALLOCATIONS:
-                self._alloc(op, loops)
+                self._alloc(op, loops, task)
             elif op.kind in VIEWS:
                 self._view(op)
             else:
@@ -128,11 +140,11 @@ class _Ranges:
                         self._use(op, v, here, loops, task)
             inner = (*loops, (here, self.last_of[op])) if op.kind in _LOOPS else loops
             for i, r in enumerate(op.regions):
-                self._walk(r, inner, (op, i) if op.kind == "async_tasks" else task)
+                self._walk(r, inner, (op, i, copies_of(op)[i]) if op.kind == "async_tasks" else task)
             if op.kind == "async_tasks":
                 self._together(op, (here, self.last_of[op]))
 
-    def _alloc(self, op: Op, loops: tuple[Span, ...]) -> None:
+    def _alloc(self, op: Op, loops: tuple[Span, ...], task: Task | None) -> None:
         t = op.result.type
         start = 0
         if isinstance(t, Buffer) and "alias" in op.attrs:
@@ -146,6 +158,8 @@ class _Ranges:
             live = _Live(op, t.nbytes, BARRIER_ALIGNMENT, (), whole=True)
         self.buffers[op.result] = live
         live.members.append((op, start))
+        if task is not None:
+            live.copies = task[2]
 
     def _view(self, op: Op) -> None:
         live = self.buffers[op.result] = self._live(op, op.inputs[0])
@@ -169,7 +183,8 @@ class _Ranges:
             live.whole = True
             live.alignment = max(live.alignment, ASYNC_ALIGNMENT if isinstance(v.type, Buffer) else 0)
         if task is not None:
-            live.tasks.setdefault(task[0], set()).add(task[1])
+            # Copies run at once, so each counts; their own buffers then share no bytes with one another's.
+            live.tasks.setdefault(task[0], set()).update((task[1], copy) for copy in range(task[2]))
 
     def _together(self, op: Op, span: Span) -> None:
         """What several tasks of a region touch lives through all of it."""
@@ -194,15 +209,15 @@ def _place(buffers: list[_Live], spans: dict[_Live, Span]) -> tuple[dict[_Live, 
     def meet(a: _Live, b: _Live) -> bool:
         return _overlap(spans[a], spans[b]) or a.concurrent(b)
 
-    for b in sorted(buffers, key=lambda b: (-b.size, spans[b])):
-        taken = sorted((offsets[o], offsets[o] + o.size) for o in offsets if meet(o, b))
+    for b in sorted(buffers, key=lambda b: (-b.room, spans[b])):
+        taken = sorted((offsets[o], offsets[o] + o.room) for o in offsets if meet(o, b))
         at = 0
         for start, end in taken:
-            if at + b.size <= start:
+            if at + b.room <= start:
                 break
             at = max(at, _up(end, b.alignment))
         offsets[b] = at
-    return offsets, max((offsets[b] + b.size for b in buffers), default=0)
+    return offsets, max((offsets[b] + b.room for b in buffers), default=0)
 
 
 def _line(op: Op | None) -> int:
@@ -231,9 +246,11 @@ def plan_memory(module: Module, target: Target) -> None:
     for b, offset in offsets.items():
         for op, start in b.members:
             op.attrs["offset"] = offset + start
+            if b.copies > 1:
+                op.attrs["copy_stride"] = b.stride
     module.attrs["shared"] = total
     rows = sorted(
-        (offsets[b] + start, b.size if len(b.members) == 1 else _bytes(op), _name(op), _line(b.first), _line(b.last))
+        (offsets[b] + start, b.room if len(b.members) == 1 else _bytes(op), _name(op), _line(b.first), _line(b.last))
         for b in buffers
         for op, start in b.members
     )
@@ -254,14 +271,14 @@ def _extent(t: Type) -> str:
 
 
 def _overflow(buffers: list[_Live], total: int, target: Target) -> CompileError:
-    largest = sorted(buffers, key=lambda b: -b.size)
+    largest = sorted(buffers, key=lambda b: -b.room)
     names = (" | ".join(f"{_name(op)} {_extent(op.result.type)}" for op, _ in b.members) for b in largest)
-    listed = "; ".join(f"{name} {b.size} bytes" for name, b in zip(names, largest))
+    listed = "; ".join(f"{name} {b.room} bytes" for name, b in zip(names, largest))
     return CompileError(
         "the buffers of this kernel do not fit into shared memory",
         found=f"{total} bytes are live at once, buffers and tiles on their way between threads: {listed}",
         allowed=f"{target.max_shared} bytes per CTA on {target.name}",
         fix="use smaller tiles or fewer stages, or spread the tile over more CTAs",
         loc=largest[0].alloc.loc,
-        related=list(dict.fromkeys((f"{b.name}, {b.size} bytes", b.alloc.loc) for b in largest[1:4])),
+        related=list(dict.fromkeys((f"{b.name}, {b.room} bytes", b.alloc.loc) for b in largest[1:4])),
     )

@@ -35,10 +35,10 @@ def grant_registers(module: Module, regions: list[Op], target: Target) -> None:
 
 
 def _groups_of(op: Op) -> list[range]:
-    """Warpgroups that each task copy touches."""
-    return [
-        range(s // WARPGROUP, -(-(s + n) // WARPGROUP)) for s, n in zip(op.attrs["start_warp"], op.attrs["num_warps"])
-    ]
+    """Warpgroups that the copies of each region touch."""
+    copies = op.attrs.get("copies") or (1,) * len(op.regions)
+    columns = zip(op.attrs["start_warp"], op.attrs["num_warps"], copies)
+    return [range(s // WARPGROUP, -(-(s + n * c) // WARPGROUP)) for s, n, c in columns]
 
 
 def _grant(op: Op, groups: int, launch: int) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from tlxc.ir.core import Module, Op, Region
 from tlxc.targets import Target
 
+from .tasks import copies_of
+
 
 def release_remote_stores(module: Module, target: Target) -> None:
     """See the invariant of this module."""
@@ -40,8 +42,12 @@ def _region(region: Region, stored: bool) -> bool:
 
 
 def _tasks(op: Op, stored: bool) -> bool:
+    """Whatever runs beside a task may have stored, its other copies among them."""
     stores = [any(inner.kind == "remote_store" for inner in r.walk()) for r in op.regions]
-    after = [_region(r, stored or any(stores[:i] + stores[i + 1 :])) for i, r in enumerate(op.regions)]
+    after = []
+    for i, (region, copies) in enumerate(zip(op.regions, copies_of(op))):
+        beside = stores[:i] + stores[i + 1 :] + stores[i : i + 1] * (copies > 1)
+        after.append(_region(region, stored or any(beside)))
     return any(after)
 
 

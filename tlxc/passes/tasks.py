@@ -48,9 +48,14 @@ def place_tasks(module: Module, target: Target) -> None:
     wrap_outside(module)
 
 
+def copies_of(op: Op) -> tuple[int, ...]:
+    """How many task copies run each region of an `async_tasks`."""
+    return op.attrs.get("copies") or (1,) * len(op.regions)
+
+
 def warp_ranges(op: Op) -> list[tuple[int, int]]:
-    """Warps [start, end) of each task copy of an `async_tasks`, counted from the first warp of the CTA."""
-    return [(s, s + n) for s, n in zip(op.attrs["start_warp"], op.attrs["num_warps"])]
+    """Warps [start, end) of each region of an `async_tasks`, counted from the first warp of the CTA."""
+    return [(s, s + n * c) for s, n, c in zip(op.attrs["start_warp"], op.attrs["num_warps"], copies_of(op))]
 
 
 def tasks_of(module: Module) -> Iterator[tuple[Region, int]]:
@@ -81,8 +86,7 @@ def _inline(region: Region) -> None:
 # ------------------------------------------------------------------------------------------------ warps
 def _check_ranges(op: Op) -> None:
     ranges = warp_ranges(op)
-    for i, (start, end) in enumerate(ranges):
-        size = end - start
+    for i, ((start, end), size) in enumerate(zip(ranges, op.attrs["num_warps"])):
         if size <= 0 or size & (size - 1):
             raise CompileError(
                 "the number of warps of a task is a power of two",
@@ -127,9 +131,14 @@ def _narrow(op: Op) -> None:
     one that fell a whole turn of the ring behind would wait for a phase that is gone."""
     sizes = list(op.attrs["num_warps"])
     for i, region in enumerate(op.regions):
-        if sizes[i] > 1 and all(_for_one_warp(inner) for inner in region.walk()):
+        if sizes[i] > 1 and for_one_warp(region):
             sizes[i] = 1
     op.attrs["num_warps"] = tuple(sizes)
+
+
+def for_one_warp(region: Region) -> bool:
+    """Whether more warps would only do the same again."""
+    return all(map(_for_one_warp, region.walk()))
 
 
 def _for_one_warp(op: Op) -> bool:
@@ -141,14 +150,33 @@ def _for_one_warp(op: Op) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ hardware barriers
+def literal_barriers(module: Module) -> set[int]:
+    """Hardware barriers that the CTA and the user's literals take."""
+    kinds = ("named_barrier_wait", "named_barrier_arrive")
+    ids = [op.inputs[0].op for op in module.walk() if op.kind in kinds]
+    return {0} | {d.attrs["value"] for d in ids if d is not None and d.kind == "constant"}
+
+
+def hardware_barriers(op: Op, taken: set[int]) -> list[int] | None:
+    """The first barrier of each region, those of its copies following; 0 for tasks of one warp, which need none.  None
+    where there are too few."""
+    out, taken = [], set(taken)
+    for warps, copies in zip(op.attrs["num_warps"], copies_of(op)):
+        runs = (range(i, i + copies) for i in range(NAMED_BARRIERS - copies + 1))
+        run = next((r for r in runs if taken.isdisjoint(r)), None) if warps > 1 else range(1)
+        if run is None:
+            return None
+        out.append(run[0])
+        taken.update(run)
+    return out
+
+
 def _check_named_barriers(module: Module, regions: list[Op]) -> None:
     """Every task of several warps has a hardware barrier of its own; the user's literals and the CTA take others."""
-    named = [op for op in module.walk() if op.kind in ("named_barrier_wait", "named_barrier_arrive")]
-    ids = {op.inputs[0].op.attrs["value"] for op in named if op.inputs[0].op and op.inputs[0].op.kind == "constant"}
-    free = NAMED_BARRIERS - len(ids | {0})
+    ids = literal_barriers(module)
     for op in regions:
-        wanted = sum(n > 1 for n in op.attrs["num_warps"])
-        if wanted > free:
+        if hardware_barriers(op, ids) is None:
+            wanted = sum(c for n, c in zip(op.attrs["num_warps"], copies_of(op)) if n > 1)
             raise CompileError(
                 "the tasks of this region need more hardware barriers than there are",
                 found=f"{wanted} tasks of several warps, and {len(ids - {0})} named barriers of the kernel",

@@ -110,7 +110,7 @@ class AmdgpuEmitter(Emitter):
         at = self.w.assign(f"shl i32 {lane}, 2")
         return self.w.call("i32", f"{_AMD}ds.bpermute", [("i32", at), ("i32", word)], _CONVERGENT)
 
-    def barrier(self, id: int, num_warps: int, whole: bool) -> None:
+    def barrier(self, id: str, num_warps: int, whole: bool) -> None:
         self.w.emit('fence syncscope("workgroup") release')
         self.w.call("void", f"{_AMD}s.barrier", [], _CONVERGENT)
         self.w.emit('fence syncscope("workgroup") acquire')

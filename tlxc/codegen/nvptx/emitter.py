@@ -161,8 +161,8 @@ class NvptxEmitter(Emitter):
         args = [("i32", "-1"), ("i32", word), ("i32", lane), ("i32", "31")]
         return self.w.call("i32", f"{_NV}shfl.sync.idx.i32", args, _CONVERGENT)
 
-    def barrier(self, id: int, num_warps: int, whole: bool) -> None:
-        number = ("i32", str(id))
+    def barrier(self, id: str, num_warps: int, whole: bool) -> None:
+        number = ("i32", id)
         if num_warps == 1:
             self.w.call("void", f"{_NV}bar.warp.sync", [("i32", "-1")], _CONVERGENT)
         elif whole:

@@ -29,7 +29,10 @@ def buffer_type(v: Value) -> tuple[Buffer, Memory]:
 @lowers("local_alloc", "alloc_barriers")
 def alloc(low: Lowering, op: Op) -> None:
     """Buffers and barriers are byte offsets from the start of shared memory: a number, or an i32."""
-    low.set(op.result, [str(op.attrs["offset"])])
+    offset = str(op.attrs["offset"])
+    if stride := op.attrs.get("copy_stride"):
+        offset = low.w.add(low.w.assign(f"mul i32 {low.copy}, {stride}"), offset)
+    low.set(op.result, [offset])
 
 
 @lowers("local_view", "barrier_view")

@@ -80,8 +80,8 @@ class Emitter(ABC):
         """The i32 of lane `lane`."""
 
     @abstractmethod
-    def barrier(self, id: int, num_warps: int, whole: bool) -> None:
-        """Execution barrier number `id` of `num_warps` warps; `whole`: of all warps of the CTA."""
+    def barrier(self, id: str, num_warps: int, whole: bool) -> None:
+        """Execution barrier number `id` (an i32) of `num_warps` warps; `whole`: of all warps of the CTA."""
 
     @abstractmethod
     def fence_async_shared(self) -> None: ...

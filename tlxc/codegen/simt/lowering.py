@@ -84,10 +84,11 @@ class Lowering:
         shifted = self.w.assign(f"lshr i32 {tid}, {lanes.bit_length() - 1}")
         self.cta_warp = emitter.uniform(shifted) if self.total_warps > 1 else "0"
         self.cta_thread = tid
-        # The task being lowered: its warps, counted from its first, and the hardware barrier that is its own.
+        # The task being lowered: its warps, counted from its first, the hardware barrier that is its own, and its
+        # number among the copies that share its region.
         self.num_warps = module.num_warps
         self.warp, self.thread = self.cta_warp, tid
-        self.barrier_id = 0
+        self.barrier_id = self.copy = "0"
 
     # -- values
     def get(self, v: Value) -> list[str]:
@@ -203,17 +204,22 @@ class Lowering:
         self.emitter.barrier(self.barrier_id, self.num_warps, whole)
 
     @contextmanager
-    def task(self, start_warp: int, num_warps: int, barrier_id: int) -> Iterator[None]:
-        """Lowers for the warps of one task; everything thread-dependent is relative to its first warp."""
-        saved = self.num_warps, self.warp, self.thread, self.barrier_id
-        self.num_warps, self.barrier_id = num_warps, barrier_id
+    def task(self, start_warp: int, num_warps: int, copies: int, barrier_id: int) -> Iterator[None]:
+        """Lowers for the warps of one task; everything thread-dependent is relative to the first warp of its copy."""
+        saved = self.num_warps, self.warp, self.thread, self.barrier_id, self.copy
+        self.num_warps, self.barrier_id = num_warps, str(barrier_id)
         if start_warp:
             self.warp = self.w.assign(f"sub i32 {self.cta_warp}, {start_warp}")
             self.thread = self.w.assign(f"sub i32 {self.cta_thread}, {start_warp * self.target.warp_size}")
+        if copies > 1:
+            self.copy = self.w.assign(f"lshr i32 {self.warp}, {num_warps.bit_length() - 1}")
+            self.warp = self.w.assign(f"and i32 {self.warp}, {num_warps - 1}")
+            self.thread = self.w.assign(f"and i32 {self.thread}, {num_warps * self.target.warp_size - 1}")
+            self.barrier_id = self.w.add(self.copy, self.barrier_id)
         if num_warps == 1:
             self.warp, self.thread = "0", self.lane
         yield
-        self.num_warps, self.warp, self.thread, self.barrier_id = saved
+        self.num_warps, self.warp, self.thread, self.barrier_id, self.copy = saved
 
     # -- running
     def region(self, region: Region) -> None:

@@ -12,6 +12,11 @@ def program_id(low: Lowering, op: Op) -> None:
     low.set(op.result, [low.emitter.program_id(op.attrs["axis"])])
 
 
+@lowers("task_copy")
+def task_copy(low: Lowering, op: Op) -> None:
+    low.set(op.result, [low.copy])
+
+
 @lowers("num_programs")
 def num_programs(low: Lowering, op: Op) -> None:
     low.set(op.result, [low.emitter.num_programs(op.attrs["axis"])])
@@ -20,7 +25,7 @@ def num_programs(low: Lowering, op: Op) -> None:
 @lowers("barrier")
 def barrier(low: Lowering, op: Op) -> None:
     if op.attrs.get("cta"):
-        low.emitter.barrier(0, low.total_warps, True)
+        low.emitter.barrier("0", low.total_warps, True)
     else:
         low.task_barrier()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tlxc.ir.core import Op, Region
+from tlxc.passes.tasks import copies_of, hardware_barriers, literal_barriers
 
 from .lowering import Lowering, lowers
 
@@ -21,9 +22,14 @@ GROUP = 4  # warps of a warpgroup
 class Task:
     region: Region
     start: int
-    warps: int
+    warps: int  # of each copy
+    copies: int
     budget: int
     barrier_id: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.warps * self.copies
 
 
 @dataclass
@@ -40,20 +46,10 @@ class Unit:
 
 
 def tasks_of(low: Lowering, op: Op) -> list[Task]:
-    taken = named_barriers(low)
-    free = (i for i in range(1, 16) if i not in taken)
-    out = []
-    columns = (op.attrs["start_warp"], op.attrs["num_warps"], op.attrs["num_regs"])
-    for region, start, warps, budget in zip(op.regions, *columns):
-        out.append(Task(region, start, warps, budget, next(free) if warps > 1 else 0))
-    return out
-
-
-def named_barriers(low: Lowering) -> set[int]:
-    """Hardware barrier numbers that the user's literals take."""
-    kinds = ("named_barrier_wait", "named_barrier_arrive")
-    ids = [op.inputs[0].op for op in low.module.walk() if op.kind in kinds]
-    return {d.attrs["value"] for d in ids if d is not None and d.kind == "constant"}
+    barriers = hardware_barriers(op, literal_barriers(low.module))
+    assert barriers is not None, "the tasks pass refuses regions without enough barriers"
+    columns = (op.attrs["start_warp"], op.attrs["num_warps"], copies_of(op), op.attrs["num_regs"], barriers)
+    return [Task(*row) for row in zip(op.regions, *columns)]
 
 
 def units_of(tasks: list[Task], total_warps: int) -> list[Unit]:
@@ -61,7 +57,7 @@ def units_of(tasks: list[Task], total_warps: int) -> list[Unit]:
     units: dict[int, Unit] = {}
     for t in tasks:
         first = t.start // GROUP * GROUP
-        last = -(-(t.start + t.warps) // GROUP) * GROUP
+        last = -(-t.end // GROUP) * GROUP
         units.setdefault(first, Unit(first, last)).tasks.append(t)
     covered = {w for u in units.values() for w in range(u.start, u.end)}
     for start in range(0, total_warps, GROUP):
@@ -75,7 +71,7 @@ def async_tasks(low: Lowering, op: Op) -> None:
     w = low.w
     tasks = tasks_of(low, op)
     done = w.new_block("joined")
-    if low.total_warps == tasks[0].warps:
+    if low.total_warps == tasks[0].end:
         _run(low, tasks[0])
         return
     units = units_of(tasks, low.total_warps)
@@ -106,7 +102,7 @@ def _unit(low: Lowering, unit: Unit, restores: bool, done: str) -> None:
     _branch_to_tasks(low, unit, left)
     w.start(left)
     if restores:
-        low.emitter.barrier(0, low.total_warps, True)
+        low.emitter.barrier("0", low.total_warps, True)
         if launch is not None and unit.budget not in (0, launch):
             low.emitter.set_registers(launch, unit.budget)
     w.jump(done)
@@ -116,12 +112,12 @@ def _branch_to_tasks(low: Lowering, unit: Unit, done: str) -> None:
     """One code path for each task of the unit; all end in a jump to `done`."""
     w = low.w
     for task in unit.tasks:
-        if (task.start, task.start + task.warps) == (unit.start, unit.end):
+        if (task.start, task.end) == (unit.start, unit.end):
             _run(low, task)
             break
         inside, rest = w.new_block("task"), w.new_block("rest")
         index = w.assign(f"sub i32 {low.cta_warp}, {task.start}") if task.start else low.cta_warp
-        w.branch(w.assign(f"icmp ult i32 {index}, {task.warps}"), inside, rest)
+        w.branch(w.assign(f"icmp ult i32 {index}, {task.end - task.start}"), inside, rest)
         w.start(inside)
         _run(low, task)
         w.jump(done)
@@ -130,5 +126,5 @@ def _branch_to_tasks(low: Lowering, unit: Unit, done: str) -> None:
 
 
 def _run(low: Lowering, task: Task) -> None:
-    with low.task(task.start, task.warps, task.barrier_id):
+    with low.task(task.start, task.warps, task.copies, task.barrier_id):
         low.region(task.region)

@@ -84,12 +84,13 @@ row(
     "",
     1,
     "",
-    "offset pinned alias",
+    "offset pinned alias copy_stride",
     verify=_alloc,
     kinds="bool int uint float",
     doc="Shared memory for one tile or an array of tiles; `offset` in bytes is set by the memory planner.  "
     "`pinned`: the "
-    "layout is the user's.  `alias`: (number of the storage that several allocations share, bytes that the user gives "
+    "layout is the user's.  `copy_stride`: bytes from the buffer of one copy of a task to that of the next.  "
+    "`alias`: (number of the storage that several allocations share, bytes that the user gives "
     "it or 0); after the pass `alias` (number, offset in the storage, bytes of all of it).",
 )
 row(

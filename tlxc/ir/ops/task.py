@@ -40,7 +40,13 @@ def _tasks(op: Op) -> None:
     n = len(op.regions)
     for name in ("num_warps", "start_warp", "num_regs", "replica"):
         require(len(op.attrs[name]) == n, f"async_tasks: `{name}` has one entry per region")
+    copies = op.attrs.get("copies", (1,) * n)
+    require(len(copies) == n and min(copies) >= 1 and copies[0] == 1, "async_tasks: `copies` has one entry per region")
     require(n >= 1 and op.attrs["start_warp"][0] == 0, "async_tasks: the default task is first, at warp 0")
+
+
+def _copy(op: Op) -> None:
+    require(op.result.type == Scalar(int32), "task_copy gives i32")
 
 
 def _thread(op: Op) -> None:
@@ -62,12 +68,22 @@ row(
     "",
     0,
     "num_warps start_warp num_regs replica",
-    "exclusive",
+    "exclusive copies",
     traits="structured",
     verify=_tasks,
-    doc="One region per task copy, each run by its own warps at once: first the default task, then the others. "
-    " `num_regs`: "
-    "register budget, 0 for none (`setmaxnreg`).  A CTA barrier stands at entry and exit.",
+    doc="One region per task copy, each run by its own warps at once: first the default task, then the others.  "
+    "`copies`: how many copies run a region, each on the next `num_warps` warps.  `num_regs`: register budget, 0 for "
+    "none (`setmaxnreg`).  A CTA barrier stands at entry and exit.",
+)
+row(
+    "task_copy",
+    "task",
+    "",
+    1,
+    traits="pure",
+    verify=_copy,
+    doc="Which copy of its region a warp runs, from 0 on: its warp, counted from the first of the task, divided by "
+    "`num_warps`.",
 )
 row("thread_id", "task", "", 1, "axis", traits="pure", verify=_thread, doc="`%tid` of the CTA along `axis`.")
 row("clock64", "task", "", 1, traits="reads_global", verify=_thread, doc="Cycle counter of the SM: `%clock64`.")
