@@ -147,6 +147,13 @@ def test_tasks_of_one_warpgroup_share_the_largest_budget() -> None:
     assert regions(m)[0].attrs["num_regs"] == (240, 56, 56, 56)
 
 
+def test_a_small_default_task_shares_the_budget_of_its_warpgroup() -> None:
+    m = placed(tasks((1, 2, 4), (0, 2, 4), (24, 104, 232)), warps=1)
+    assert (regions(m)[0].attrs["num_regs"], m.attrs["total_warps"]) == ((104, 104, 232), 8)
+    with pytest.raises(CompileError, match="cannot be granted"):
+        placed(tasks((2, 1, 4, 4), (0, 2, 4, 8), (24, 120, 232, 232)), warps=2)
+
+
 def test_nobody_asks_and_nothing_changes() -> None:
     m = placed(tasks((4, 4), (0, 4)))
     assert regions(m)[0].attrs["num_regs"] == (0, 0) and m.maxnreg is None

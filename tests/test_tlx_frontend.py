@@ -188,6 +188,23 @@ def test_larger_tasks_come_first_after_the_default_one() -> None:
     assert op.attrs["start_warp"] == (0, 18, 8, 12, 16)
 
 
+def test_small_tasks_lie_in_the_warpgroup_of_a_small_default_task() -> None:
+    def k(x):
+        with tlx.async_tasks():
+            with tlx.async_task(num_warps=1, replicate=2):
+                pass
+            with tlx.async_task("default", replicate=2):
+                pass
+            with tlx.async_task(num_warps=8):
+                pass
+            with tlx.async_task(num_warps=2):
+                pass
+
+    assert region(k, num_warps=1).attrs["start_warp"] == (0, 1, 12, 13, 4, 2)
+    assert region(k, num_warps=2).attrs["start_warp"] == (0, 14, 15, 2, 4, 12)
+    assert region(k, num_warps=4).attrs["start_warp"] == (0, 18, 19, 12, 4, 16)
+
+
 def test_start_warps_of_the_author() -> None:
     def k():
         with tlx.async_tasks():
@@ -463,24 +480,6 @@ def too_many_warps(n):
         with tlx.async_task("default"):
             pass
         with tlx.async_task(num_warps=16, replicate=2):
-            pass
-
-
-@case(
-    """
-    k.py:+1:10: error: a kernel with tasks has a multiple of 4 warps by itself
-      +1 |     with tlx.async_tasks():
-         |          ^~~~~~~~~~~~~~~~~
-      found: num_warps=2
-      fix: write @tlxc.kernel(num_warps=4)
-    """,
-    num_warps=2,
-)
-def few_warps(n):
-    with tlx.async_tasks():
-        with tlx.async_task("default"):
-            pass
-        with tlx.async_task(num_warps=4):
             pass
 
 

@@ -373,7 +373,8 @@ def _collective_case(tile: tuple[int, int], warps: int, second: int, copies: int
         return Launch((1,), args, {name: exact(v) for name, v in outs.items()})
 
     name = f"collectives-{tile[0]}x{tile[1]}-{copies}x{second}-w{warps}"
-    return Case(name, collective_kernel, make, warps, cells("async_tasks barrier", "-"), amd=False)
+    listed = cells("async_tasks barrier" if warps > 1 or second > 1 else "async_tasks", "-")
+    return Case(name, collective_kernel, make, warps, listed, amd=False)
 
 
 def _products_case(dtype: DType, extents: Extents, warps: int, second: int) -> Case:
@@ -408,7 +409,9 @@ def _branches_case(trips: int, warps: int, second: int, extra: bool) -> Case:
 def _thread_case(warps: int, second: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         last = 32 * warps - 1
-        expect = np.array([last, 0, last + 32 * second, last + 1, 1, 1])
+        step = min(second, 4)  # a task begins a warpgroup, or lies inside one
+        start = 32 * (-(-warps // step) * step)
+        expect = np.array([last, 0, start + 32 * second - 1, start, 1, 1])
         args = {"out": Out(6, int32), "OWN": warps, "WARPS": second}
         return Launch((1,), args, {"out": exact(expect)})
 
@@ -493,12 +496,29 @@ def cases() -> Iterator[Case]:
     yield _copies_case(2, 4, 4, 2, 232, 40)
     for warps in WARPS:
         yield from (_lanes_case(first, mask, warps) for first, mask in ((5, 0xFFFFFFFF), (30, 0x0F0F0F0F)))
+    yield from _few_warp_cases()
     yield from _pipeline_cases()
     for stages in (1, 2, 3, 4):
         for first in (False, True):
             yield _gemm_case(float16, (64, 64, 32), (136, 72, 32 * stages + 40), stages, 1 + stages % 2, first)
     yield _gemm_case(bfloat16, (64, 128, 64), (72, 136, 72), 2, 3, False)
     yield _gemm_case(bfloat16, (64, 32, 64), (200, 40, 8), 3, 3, True)
+
+
+def _few_warp_cases() -> Iterator[Case]:
+    """A default task of 1 or 2 warps, with and without others in its warpgroup."""
+    for i, second in enumerate(SECOND):
+        for warps in (1, 2):
+            copies = 1 + (i + warps) % 3 if second < 8 else 1
+            yield _copies_case(2, warps, second, copies)
+            yield _captured_case(warps, second)
+            yield _around_case(3 - i % 2, warps, second)
+            yield _thread_case(warps, second)
+            yield _collective_case((32, 64) if warps == 1 else (16, 48), warps, second, copies)
+            yield _products_case((float16, bfloat16)[i % 2], (64, 32, 32), warps, second)
+            yield _branches_case(5 - i % 2, warps, second, i % 2 == 0)
+            yield _pipeline_case(float32, list(_WAYS)[i % 3], 2, 5, 1 + (i + warps) % 2, warps, second)
+        yield _copies_case(2, 1 + i % 2, second, 2 if second < 8 else 1, (40, 232)[i % 2], (232, 40)[i % 2])
 
 
 def _pipeline_cases() -> Iterator[Case]:

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tlxc.errors import CompileError, Location
@@ -167,13 +168,6 @@ def place(v: Visitor, node: ast.With, tasks: list[Task]) -> list[Copy]:
         )
     base = v.builder.module.num_warps
     extra = [(t, r) for t in tasks for r in range(t.spec.replicate) if not (t.spec.default and r == 0)]
-    if extra and base % WARPS_PER_GROUP:
-        raise v.error(
-            node.items[0].context_expr,
-            "a kernel with tasks has a multiple of 4 warps by itself",
-            found=f"num_warps={base}",
-            fix="write @tlxc.kernel(num_warps=4)",
-        )
     first = Copy(defaults[0], 0, base, 0)
     starts = _given_starts(v, extra, base) or _free_starts(extra, base)
     others = [Copy(t, r, t.spec.num_warps or base, starts[i]) for i, (t, r) in enumerate(extra)]
@@ -182,11 +176,15 @@ def place(v: Visitor, node: ast.With, tasks: list[Task]) -> list[Copy]:
 
 
 def _free_starts(extra: list[tuple[Task, int]], base: int) -> list[int]:
-    """Start warps after the default task, larger copies first: then those of 4 warps begin a group of 4."""
+    """Start warps, larger copies first, each at the first gap that fits: a copy of 4 warps or more begins a group of 4,
+    a smaller one lies inside one, that of a small default task too."""
     sizes = [t.spec.num_warps or base for t, _ in extra]
-    starts, at = [0] * len(extra), base
+    starts = [0] * len(extra)
+    taken = set(range(base))
     for i in sorted(range(len(extra)), key=lambda i: -sizes[i]):
-        starts[i], at = at, at + sizes[i]
+        step = min(sizes[i], WARPS_PER_GROUP)
+        starts[i] = next(at for at in count(0, step) if taken.isdisjoint(range(at, at + sizes[i])))
+        taken.update(range(starts[i], starts[i] + sizes[i]))
     return starts
 
 

@@ -101,7 +101,8 @@ def async_task(
     `num_regs` (or `registers`): registers of a thread of the task, a multiple of 8 from 24 to 256.  `replicate`: copies
     of the task, each on warps of its own; `tlx.async_task_replica_id()` tells them apart.  Copies that differ only in
     numbers share their code.
-    `warp_group_start_id`: the first warp of the first copy, counted in the CTA; copies follow each other.
+    `warp_group_start_id`: the first warp of the first copy, counted in the CTA; copies follow each other.  Tasks in one
+    group of 4 warps, that of a default task of 1 or 2 warps too, share the largest of their registers.
     All arguments are compile-time.  Targets: sm_90 and later.
     Errors: a list of ids; neither "default" nor num_warps; values out of range; warps that overlap.
     Instruction: `setmaxnreg` where registers are asked for (PTX ISA, "setmaxnreg").
