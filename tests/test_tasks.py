@@ -113,7 +113,10 @@ def test_a_task_without_tiles_runs_on_one_warp() -> None:
     assert m.attrs["total_warps"] == 8
 
 
-@pytest.mark.parametrize("extra", ["named_barrier_arrive %i {threads = 256}", "cluster_barrier", WORK])
+NAMED = "%j = constant {value = 9} : i32\nnamed_barrier_arrive %j {threads = 256}"
+
+
+@pytest.mark.parametrize("extra", [NAMED, "cluster_barrier", WORK])
 def test_a_task_whose_other_warps_count_keeps_them(extra: str) -> None:
     bar = "%bar = alloc_barriers {arrive_count = 1} : barrier<2>\n"
     m = placed(bar + tasks((4, 4), (0, 4), (), (PRODUCER + extra, WORK)))

@@ -649,6 +649,21 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         "error: a CTA has 16 named barriers, and 0 is that of the whole CTA\n  found: id 16\n  allowed: 1 to 15",
     ),
     (
+        "named_barrier_id_of_a_float",
+        lambda k: tlx.named_barrier_wait(k.number(tl.float32), 64),
+        "error: the id of named_barrier_wait is an integer scalar\n"
+        "  found: `i`, a scalar of tl.float32\n"
+        "  allowed: ints, and run-time integer scalars\n"
+        "  fix: convert it with `.to(tl.int32)`",
+    ),
+    (
+        "named_barrier_id_of_a_thread",
+        lambda k: tlx.named_barrier_arrive(tlx.thread_id(0), 64),
+        "error: the id of named_barrier_arrive differs between the threads of the task\n"
+        "  found: a value that is known per thread only\n"
+        "  allowed: values that all threads of the task agree on",
+    ),
+    (
         "named_barrier_threads",
         lambda k: tlx.named_barrier_arrive(9, 48),
         "error: the arrive_count of named_barrier_arrive counts threads of whole warps\n"

@@ -122,6 +122,36 @@ def named_kernel(x, out, n, BLOCK: tl.constexpr, FULL: tl.constexpr, EMPTY: tl.c
 
 
 @tlxc.kernel
+def turns_kernel(x, out, n, first, BLOCK: tl.constexpr, THREADS: tl.constexpr, WARPS: tl.constexpr):
+    """Two stages with hardware barriers whose ids follow from the trip: 4, 5 or 8, 9 for full, 10 and 11 for empty."""
+    buf = tlx.local_alloc((BLOCK,), tlx.dtype_of(x), 2)
+    full = tl.where(first > 0, 4, 8)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            for i in range(n):
+                if i > 1:
+                    tlx.named_barrier_wait(10 + i % 2, THREADS)
+                tlx.local_store(buf[i % 2], tl.load(x + i * BLOCK + tl.arange(0, BLOCK)))
+                tlx.named_barrier_arrive(full + (i & 1), THREADS)
+        with tlx.async_task(num_warps=WARPS):
+            for i in range(n):
+                tlx.named_barrier_wait(full + i % 2, THREADS)
+                total = tl.sum(tlx.local_load(buf[i % 2]))
+                if i + 2 < n:
+                    tlx.named_barrier_arrive(10 + (i & 1), THREADS)
+                tl.store(out + i, total)
+
+
+@tlxc.kernel
+def chosen_named_kernel(x, out, which, BLOCK: tl.constexpr, THREADS: tl.constexpr):
+    """All threads meet at a barrier that an argument and memory choose."""
+    buf = tlx.local_alloc((BLOCK,), tlx.dtype_of(x))[0]
+    tlx.local_store(buf, tl.load(x + tl.arange(0, BLOCK)))
+    tlx.named_barrier_wait(tl.maximum(which + tl.load(x).to(tl.int32) & 15, 1), THREADS)
+    tl.store(out + tl.arange(0, BLOCK), tlx.local_gather(buf, BLOCK - 1 - tl.arange(0, BLOCK), 0))
+
+
+@tlxc.kernel
 def own_named_kernel(x, out, ID: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr):
     """All threads of a kernel without tasks meet at a barrier of the author."""
     buf = tlx.local_alloc((BLOCK,), tlx.dtype_of(x))[0]
@@ -216,6 +246,29 @@ def _named_case(n: int, ids: tuple[int, int], warps: int, second: int) -> Case:
     return Case(f"named-{ids[0]}-{ids[1]}-n{n}-w{warps}-{second}", named_kernel, make, warps, listed, amd=False)
 
 
+def _turns_case(n: int, first: int, warps: int, second: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        x = small_integers(rng, int32, n * 128).reshape(n, 128)
+        args = {
+            "x": In(x), "out": Out(n, int32), "n": n, "first": first, "BLOCK": 128, "THREADS": 32 * (warps + second),
+            "WARPS": second,
+        }  # fmt: skip
+        return Launch((1,), args, {"out": exact(x.sum(1))})
+
+    listed = cells("named_barrier_wait named_barrier_arrive", "-")
+    return Case(f"named-turns-{first}-n{n}-w{warps}-{second}", turns_kernel, make, warps, listed, amd=False)
+
+
+def _chosen_named_case(which: int, warps: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        x = values(rng, float32, 256)
+        args = {"x": In(x), "out": Out(256, float32), "which": which, "BLOCK": 256, "THREADS": 32 * warps}
+        return Launch((1,), args, {"out": exact(plain(x[::-1]))})
+
+    listed = cells("named_barrier_wait", "-")
+    return Case(f"named-chosen-{which}-w{warps}", chosen_named_kernel, make, warps, listed, amd=False)
+
+
 def _own_named_case(number: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = values(rng, float32, 256)
@@ -248,6 +301,7 @@ def cases() -> Iterator[Case]:
         yield _rounds_case(dtype, 4, 2, 5, True, warps)
         yield _predicate_case(dtype, 7, warps)
         yield _own_named_case(warps, warps)
+        yield _chosen_named_case(3 * warps, warps)
         yield from (_last_case(scope, warps) for scope in ("gpu", "sys"))
     for (first, second), dtype in zip(TASKS, (float32, float16, int64, int8, bfloat16, int32)):
         yield from _between_tasks(dtype, first, second)
@@ -264,5 +318,7 @@ def _between_tasks(dtype: DType, first: int, second: int) -> Iterator[Case]:
         name = f"warp-barrier-{second}x{arrivals}"
         yield _copy_case(name, warp_barrier_kernel, dtype, n, 256, first, _MBARRIER, **constants)
     yield _named_case(4, (1, 2) if second < 4 else (7, 15), first, second)
+    for n in ROUNDS:
+        yield _turns_case(n, n % 2, first, second)
     ops = f"{_MBARRIER} fence_async_shared tma_store_wait"
     yield _copy_case(f"proxy-{second}", proxy_kernel, dtype, 5, 128, first, ops, WARPS=second)

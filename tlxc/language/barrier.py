@@ -16,6 +16,7 @@ from tlxc.ir.types import Barrier, int32
 
 from .core import builder, builtin, constant, describe, literal_int
 from .handles import mbarrier, one_barrier, predicate, remote_mbarrier, require_cluster, require_feature, scalar_i32
+from .promotion import is_literal
 
 MAX_ARRIVALS = (1 << 20) - 1  # pending arrivals and bytes are 20-bit fields of the hardware barrier
 NAMED_BARRIERS = 16
@@ -136,22 +137,23 @@ def cluster_rank(x: Any) -> Value:
 
 # ---------------------------------------------------------------------------------------------------- named barriers
 @builtin
-def named_barrier_wait(bar: int, arrive_count: int) -> None:
+def named_barrier_wait(bar: Any, arrive_count: int) -> None:
     """Comes to hardware barrier `bar` and waits until `arrive_count` threads have come, waiting or not.
 
-    `bar`: a compile-time id from 1 to 15 (the compiler keeps its own barriers off the ids that are written here);
-    `arrive_count`: threads, a multiple of 32.  All threads of the task execute it.
-    Targets: sm_90 and later.  Errors: an id or a count out of range.
+    `bar`: an id from 1 to 15, an int or an integer scalar that arithmetic bounds, as in 8 + (i & 7): the compiler keeps
+    its own barriers off all ids that are possible here.  `arrive_count`: threads, a multiple of 32.  All threads of the
+    task execute it.
+    Targets: sm_90 and later.  Errors: an id or a count out of range; an id that nothing bounds.
     Instruction: `bar.sync` (PTX ISA, "bar").
     """
     _named("named_barrier_wait", bar, arrive_count)
 
 
 @builtin
-def named_barrier_arrive(bar: int, arrive_count: int) -> None:
+def named_barrier_arrive(bar: Any, arrive_count: int) -> None:
     """Comes to hardware barrier `bar` and goes on; arguments as `named_barrier_wait`.
 
-    Targets: sm_90 and later.  Errors: an id or a count out of range.
+    Targets: sm_90 and later.  Errors: as `named_barrier_wait`.
     Instruction: `bar.arrive` (PTX ISA, "bar").
     """
     _named("named_barrier_arrive", bar, arrive_count)
@@ -159,10 +161,10 @@ def named_barrier_arrive(bar: int, arrive_count: int) -> None:
 
 def _named(kind: str, bar: Any, threads: Any) -> None:
     require_feature("mbarrier", kind)
-    number, count = literal_int(bar, f"the id of {kind}"), literal_int(threads, "arrive_count")
-    if not 1 <= number < NAMED_BARRIERS:
+    number, count = scalar_i32(bar, f"the id of {kind}"), literal_int(threads, "arrive_count")
+    if is_literal(bar) and not 1 <= bar < NAMED_BARRIERS:
         raise CompileError(
-            "a CTA has 16 named barriers, and 0 is that of the whole CTA", found=f"id {number}", allowed="1 to 15"
+            "a CTA has 16 named barriers, and 0 is that of the whole CTA", found=f"id {bar}", allowed="1 to 15"
         )
     if count < 32 or count % 32 or count > 1024:
         raise CompileError(
@@ -171,7 +173,7 @@ def _named(kind: str, bar: Any, threads: Any) -> None:
             allowed="multiples of 32 up to 1024",
             fix="count 32 for each warp that arrives or waits",
         )
-    builder().op(kind, (constant(number, int32).value,), threads=count)
+    builder().op(kind, (number,), threads=count)
 
 
 # ------------------------------------------------------------------------------------------------------------ fences

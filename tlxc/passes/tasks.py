@@ -16,14 +16,14 @@ from tlxc.ir.table import OPS
 from tlxc.ir.types import Barrier, Tensor
 from tlxc.targets import Target
 
+from .named_barriers import NAMED_BARRIERS, bound_named_barriers, taken_barriers
 from .outside import wrap_outside
 from .registers import WARPGROUP, grant_registers
-
-NAMED_BARRIERS = 16  # of the hardware, per CTA; the CTA-wide barrier is one of them
 
 
 def place_tasks(module: Module, target: Target) -> None:
     """See the invariant of this module."""
+    bound_named_barriers(module)
     _inline_lone_defaults(module)
     regions = [op for op in module.walk() if op.kind == "async_tasks"]
     if not regions:
@@ -150,36 +150,29 @@ def _for_one_warp(op: Op) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ hardware barriers
-def literal_barriers(module: Module) -> set[int]:
-    """Hardware barriers that the CTA and the user's literals take."""
-    kinds = ("named_barrier_wait", "named_barrier_arrive")
-    ids = [op.inputs[0].op for op in module.walk() if op.kind in kinds]
-    return {0} | {d.attrs["value"] for d in ids if d is not None and d.kind == "constant"}
-
-
-def hardware_barriers(op: Op, taken: set[int]) -> list[int] | None:
+def hardware_barriers(op: Op, taken: frozenset[int]) -> list[int] | None:
     """The first barrier of each region, those of its copies following; 0 for tasks of one warp, which need none.  None
     where there are too few."""
-    out, taken = [], set(taken)
+    out, used = [], {0, *taken}
     for warps, copies in zip(op.attrs["num_warps"], copies_of(op)):
         runs = (range(i, i + copies) for i in range(NAMED_BARRIERS - copies + 1))
-        run = next((r for r in runs if taken.isdisjoint(r)), None) if warps > 1 else range(1)
+        run = next((r for r in runs if used.isdisjoint(r)), None) if warps > 1 else range(1)
         if run is None:
             return None
         out.append(run[0])
-        taken.update(run)
+        used.update(run)
     return out
 
 
 def _check_named_barriers(module: Module, regions: list[Op]) -> None:
-    """Every task of several warps has a hardware barrier of its own; the user's literals and the CTA take others."""
-    ids = literal_barriers(module)
+    """Every task of several warps has a hardware barrier of its own; the author's and the CTA take others."""
+    ids = taken_barriers(module)
     for op in regions:
         if hardware_barriers(op, ids) is None:
             wanted = sum(c for n, c in zip(op.attrs["num_warps"], copies_of(op)) if n > 1)
             raise CompileError(
                 "the tasks of this region need more hardware barriers than there are",
-                found=f"{wanted} tasks of several warps, and {len(ids - {0})} named barriers of the kernel",
+                found=f"{wanted} tasks of several warps, and {len(ids)} named barriers of the kernel",
                 allowed=f"{NAMED_BARRIERS - 1} together; one of {NAMED_BARRIERS} is that of the whole CTA",
                 fix="use fewer task copies, or tasks of one warp",
                 loc=op.loc,

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tlxc.ir.core import Op, Region
-from tlxc.passes.tasks import copies_of, hardware_barriers, literal_barriers
+from tlxc.passes.named_barriers import taken_barriers
+from tlxc.passes.tasks import copies_of, hardware_barriers
 
 from .lowering import Lowering, lowers
 
@@ -46,7 +47,7 @@ class Unit:
 
 
 def tasks_of(low: Lowering, op: Op) -> list[Task]:
-    barriers = hardware_barriers(op, literal_barriers(low.module))
+    barriers = hardware_barriers(op, taken_barriers(low.module))
     assert barriers is not None, "the tasks pass refuses regions without enough barriers"
     columns = (op.attrs["start_warp"], op.attrs["num_warps"], copies_of(op), op.attrs["num_regs"], barriers)
     return [Task(*row) for row in zip(op.regions, *columns)]

@@ -55,6 +55,8 @@ def _expect(op: Op) -> None:
 def _named(op: Op) -> None:
     require(element_of(op.inputs[0].type) == int32, f"{op.kind}: the id is an i32 scalar")
     require(op.attrs["threads"] % 32 == 0, f"{op.kind}: threads is a multiple of 32")
+    first, last = op.attrs.get("ids", (1, 15))
+    require(1 <= first <= last <= 15, f"{op.kind}: ids are 1 to 15")
 
 
 def _fence(op: Op) -> None:
@@ -156,9 +158,11 @@ row(
     "id",
     0,
     "threads",
+    "ids",
     traits=SYNC,
     verify=_named,
-    doc="`bar.sync id, threads`: waits until `threads` threads have come to the hardware barrier.",
+    doc="`bar.sync id, threads`: waits until `threads` threads have come to the hardware barrier.  "
+    "`ids`: the smallest and largest that a run-time id can be.",
 )
 row(
     "named_barrier_arrive",
@@ -166,7 +170,8 @@ row(
     "id",
     0,
     "threads",
+    "ids",
     traits=SYNC,
     verify=_named,
-    doc="`bar.arrive id, threads`: comes to the hardware barrier without waiting.",
+    doc="`bar.arrive id, threads`: comes to the hardware barrier without waiting.  `ids` as above.",
 )
