@@ -93,7 +93,7 @@ class BufferKernel(Kernel):
     # -- products
     def async_dot(self, a: Value, b: Value, acc: Value | None = None, name: str = "") -> Value:
         m, n = shape_of(a.type)[0], shape_of(b.type)[1]
-        return self.emit("async_dot", a, b, acc, type=Tensor((m, n), float32), name=name)
+        return self.emit("async_dot", a, b, acc, None, type=Tensor((m, n), float32), name=name)
 
     def wait(self, pendings: int, *values: Value, name: str = "") -> Value:
         self.line += 1

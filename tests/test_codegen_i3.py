@@ -69,7 +69,7 @@ SETUP = """
 STORE = "\n%to = splat %p : tensor<64x64xptr<f16>, #0>\nstore %to, %r, _"
 STORE_NUMBER = "\n%to = splat %u : tensor<512xptr<i32>, #4>\n%all = splat %r : tensor<512xi32, #4>\nstore %to, %all, _"
 STORE_SUM = "\n%to = splat %q : tensor<64x64xptr<f32>, #5>\nstore %to, %r, _"
-PRODUCT = "%0 = async_dot %a, %a, %c : tensor<64x64xf32, #5>\n"
+PRODUCT = "%0 = async_dot %a, %a, %c, _ : tensor<64x64xf32, #5>\n"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 TASKS = """async_tasks {num_warps = (4, 1, 4), start_warp = (0, 4, 8), num_regs = (0, 0, 0), replica = (0, 0, 0)} {
   barrier
@@ -154,7 +154,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
          r"(?s)wgmma\.fence\.sync\.aligned;.*(wgmma\.mma_async\.sync\.aligned\.m64n64k16\.f32\.f16\.f16.*){4}"
          r"wgmma\.commit_group\.sync\.aligned;"),
         ("%t = local_trans %a {order = (1, 0)} : buffer<64x64xf16, smem, #2>\n%x = splat %h : tensor<64x64xf16, #6>\n"
-         "%0 = async_dot %x, %t, _ : tensor<64x64xf32, #5>\n"
+         "%0 = async_dot %x, %t, _, _ : tensor<64x64xf32, #5>\n"
          "%r = async_dot_wait %0 {pendings = 0} : tensor<64x64xf32, #5>" + STORE_SUM,
          r"wgmma\.mma_async\.sync\.aligned\.m64n64k16\.f32\.f16\.f16"),
     ],

@@ -50,7 +50,7 @@ _BAR = "%bars = alloc_barriers {arrive_count = 1} : barrier<2>\n%bar = barrier_v
 _COPY = f"{_BUFFER}%copy = async_load %tpointer, %b, _, _ : token\n"
 _DOT = (
     "%x = local_alloc : buffer<64x16xf16, smem>\n%y = local_alloc : buffer<16x8xf16, smem>\n"
-    "%dot = async_dot %x, %y, _ : tensor<64x8xf32>\n"
+    "%dot = async_dot %x, %y, _, _ : tensor<64x8xf32>\n"
 )
 # Kind -> texts of ops on the parameters and tiles above.
 SAMPLES: dict[str, list[str]] = {
@@ -131,7 +131,11 @@ SAMPLES: dict[str, list[str]] = {
     "async_load_wait": [f"{_COPY}%r = async_load_wait %copy {{pendings = 0}} : token"],
     "bulk_load": [f"{_ROW}{_BAR}bulk_load %pointer, %row, %bar, %int, %bool"],
     "bulk_store": [f"{_ROW}bulk_store %pointer, %row, _"],
-    "async_dot": [_DOT, f"{_DOT}%r = async_dot %x, %y, %dot : tensor<64x8xf32>"],
+    "async_dot": [
+        _DOT,
+        f"{_DOT}%r = async_dot %x, %y, %dot, _ : tensor<64x8xf32>",
+        f"{_DOT}%r = async_dot %x, %y, %dot, %bool : tensor<64x8xf32>",
+    ],
     "async_dot_wait": [f"{_DOT}%r = async_dot_wait %dot {{pendings = 0}} : tensor<64x8xf32>"],
     "cluster_rank": ["%r = cluster_rank : i32"],
     "cluster_size": ["%r = cluster_size : i32"],

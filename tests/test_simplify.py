@@ -417,7 +417,7 @@ def test_what_counts_or_acts_stays_and_unused_buffers_go() -> None:
       %unused = local_alloc : buffer<64x64xf16, smem>
       %bars = alloc_barriers {arrive_count = 1} : barrier<2>
       %a.1 = local_alloc : buffer<64x64xf16, smem>
-      %d = async_dot %a.1, %a.1, _ : tensor<64x64xf32>
+      %d = async_dot %a.1, %a.1, _, _ : tensor<64x64xf32>
       %w = async_dot_wait %d {pendings = 0} : tensor<64x64xf32>
       %dead = local_load %a.1 : tensor<64x64xf16>
       %t = clock64 : i64@thread

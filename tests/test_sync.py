@@ -300,7 +300,7 @@ def test_the_producer_and_consumer_of_a_gemm() -> None:
         + VIEWS.format(3)
         + """
         barrier_wait %fv3, %zero, _
-        %next = async_dot %av3, %av3, %before : tensor<64x64xf32, #1>
+        %next = async_dot %av3, %av3, %before, _ : tensor<64x64xf32, #1>
         %now = async_dot_wait %next {pendings = 1} : tensor<64x64xf32, #1>
         barrier_arrive %ev3, _, _ {count = 1}
         yield %now
@@ -365,7 +365,7 @@ def test_several_warpgroups_do_not_know_of_each_other() -> None:
         + VIEWS.format(1)
         + """barrier_wait %fv1, %zero, _
   %t = splat %f : tensor<64x64xf32, #1>
-  %u = async_dot %av1, %av1, %t : tensor<64x64xf32, #1>
+  %u = async_dot %av1, %av1, %t, _ : tensor<64x64xf32, #1>
   %v = async_dot_wait %u {pendings = 0} : tensor<64x64xf32, #1>
   barrier_arrive %ev1, _, _ {count = 1}
   yield
@@ -470,7 +470,7 @@ def test_stores_that_take_turns() -> None:
 
 @pytest.mark.parametrize(("use", "needs"), [
     ("%v = local_load %c0 : tensor<64x64xf16, #0>", ["barrier", "local_load"]),
-    ("%w = async_dot %c0, %c0, _ : tensor<64x64xf32, #1>", ["fence_async_shared", "barrier", "async_dot"]),
+    ("%w = async_dot %c0, %c0, _, _ : tensor<64x64xf32, #1>", ["fence_async_shared", "barrier", "async_dot"]),
 ])  # fmt: skip
 def test_copies_by_threads_are_seen_after_wait_and_barrier(use: str, needs: list) -> None:
     body = (

@@ -254,14 +254,18 @@ def test_async_dot(k: Tile) -> None:
     acc = tlx.async_dot(a, tlx.local_trans(b))
     acc = tlx.async_dot(tlx.local_load(a), tlx.local_trans(b), acc)
     other = tlx.async_dot(a, tlx.local_trans(b), acc, use_acc=False)
+    tlx.async_dot(a, tlx.local_trans(b), None, use_acc=k.param(tl.int1, "on"))
+    other = tlx.async_dot(a, tlx.local_trans(b), other, use_acc=k.param(tl.int1, "use"))
     acc, other = tlx.async_dot_wait(1, (acc, other))
     assert tlx.async_dot_wait(0, acc).shape == (64, 128)
     assert [line for line in k.text().splitlines() if "async_dot" in line] == [
-        "%7 = async_dot %2, %6, _ : tensor<64x128xf32>",
-        "%10 = async_dot %8, %9, %7 : tensor<64x128xf32>",
-        "%12 = async_dot %2, %11, _ : tensor<64x128xf32>",
-        "%13, %14 = async_dot_wait %10, %12 {pendings = 1} : tensor<64x128xf32>, tensor<64x128xf32>",
-        "%15 = async_dot_wait %13 {pendings = 0} : tensor<64x128xf32>",
+        "%7 = async_dot %2, %6, _, _ : tensor<64x128xf32>",
+        "%10 = async_dot %8, %9, %7, _ : tensor<64x128xf32>",
+        "%12 = async_dot %2, %11, _, _ : tensor<64x128xf32>",
+        "%14 = async_dot %2, %13, _, _ : tensor<64x128xf32>",
+        "%16 = async_dot %2, %15, %12, %use : tensor<64x128xf32>",
+        "%17, %18 = async_dot_wait %10, %16 {pendings = 1} : tensor<64x128xf32>, tensor<64x128xf32>",
+        "%19 = async_dot_wait %17 {pendings = 0} : tensor<64x128xf32>",
     ]
 
 
@@ -271,7 +275,7 @@ def test_a_dot_of_tf32(k: Tile) -> None:
     tlx.async_dot(a, tlx.local_trans(b), input_precision="tf32")
     assert tail(k, 2) == [
         "%6 = local_trans %5 {order = (1, 0)} : buffer<8x16xf32, smem>",
-        "%7 = async_dot %2, %6, _ : tensor<64x16xf32>",
+        "%7 = async_dot %2, %6, _, _ : tensor<64x16xf32>",
     ]
 
 
@@ -652,7 +656,7 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         "named_barrier_id_of_a_float",
         lambda k: tlx.named_barrier_wait(k.number(tl.float32), 64),
         "error: the id of named_barrier_wait is an integer scalar\n"
-        "  found: `i`, a scalar of tl.float32\n"
+        "  found: a scalar tl.float32\n"
         "  allowed: ints, and run-time integer scalars\n"
         "  fix: convert it with `.to(tl.int32)`",
     ),
@@ -990,11 +994,10 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
     ),
     (
         "dot_use_acc",
-        lambda k: tlx.async_dot(k.buf(64, 16), k.buf(16, 8), use_acc=k.param(tl.int1)),
-        "error: use_acc is known at compile time on this target\n"
-        "  found: a scalar tl.int1\n"
-        "  allowed: True, False\n"
-        "  fix: start from acc = tl.zeros(...) before the loop",
+        lambda k: tlx.async_dot(k.buf(64, 16), k.buf(16, 8), use_acc=k.number()),
+        "error: use_acc is a bool scalar\n"
+        "  found: a scalar tl.int32\n"
+        "  fix: compare: use_acc=i > 0, or use_acc=x != 0",
     ),
     (
         "dot_into_tensor_memory",

@@ -61,6 +61,27 @@ def chain_kernel(a, b, c, out, n, M: tl.constexpr, N: tl.constexpr, K: tl.conste
 
 
 @tlxc.kernel
+def fresh_kernel(
+    a, b, c, flags, out, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PENDINGS: tl.constexpr,
+    REGISTERS: tl.constexpr,
+):  # fmt: skip
+    """Three rounds of n products that begin anew by `use_acc=i > 0`, without zeros in between, and n products whose
+    accumulator memory keeps or drops.  REGISTERS: A is a tile."""
+    y = filled(b, (K, N), False)
+    x = tl.load(a + row_major((M, K))) if REGISTERS else filled(a, (M, K), False)
+    acc = tl.load(c + row_major((M, N)))
+    for r in range(3):
+        for i in range(n):
+            acc = tlx.async_dot_wait(PENDINGS, tlx.async_dot(x, y, acc, use_acc=i > 0))
+        acc = tlx.async_dot_wait(0, acc)
+        tl.store(out + r * M * N + row_major((M, N)), acc)
+    acc = tl.load(c + row_major((M, N)))
+    for i in range(n):
+        acc = tlx.async_dot_wait(PENDINGS, tlx.async_dot(x, y, acc, use_acc=tl.load(flags + i) != 0))
+    tl.store(out + 3 * M * N + row_major((M, N)), tlx.async_dot_wait(0, acc))
+
+
+@tlxc.kernel
 def two_kernel(a, b, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     """Two accumulators under way at once, waited for together and one after the other; a product of halves of B."""
     x, y = filled(a, (M, K), False), filled(b, (K, N), False)
@@ -203,6 +224,27 @@ def _chain_case(dtype: DType, extents: Extents, trips: int, pendings: int, warps
     return Case(name, chain_kernel, make, warps, _listed(dtype), amd=False)
 
 
+def _fresh_case(
+    dtype: DType, extents: Extents, trips: int, pendings: int, warps: int, registers: bool = False
+) -> Case:
+    m, n, k = extents
+
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        x, y, z = _matrix(rng, dtype, m, k), _matrix(rng, dtype, k, n), _matrix(rng, float32, m, n)
+        product = plain(x) @ plain(y)
+        flags = np.arange(max(trips, 1), dtype=np.int32) % 3 * (trips != 4)  # kept by two of three, or dropped by all
+        last = plain(z)
+        for i in range(trips):
+            last = (last if flags[i] else 0) + product
+        outs = np.stack([trips * product if trips else plain(z)] * 3 + [last])
+        args = {"a": In(x), "b": In(y), "c": In(z), "flags": In(flags), "out": Out(outs.shape, float32), "n": trips,
+                **_sizes(extents), "PENDINGS": pendings, "REGISTERS": registers}  # fmt: skip
+        return Launch((1,), args, {"out": exact(outs, signed_zero=False)})
+
+    name = _name(f"async-fresh-{pendings}{'-registers' if registers else ''}-n{trips}", dtype, extents, warps)
+    return Case(name, fresh_kernel, make, warps, _listed(dtype), amd=False)
+
+
 def _two_case(dtype: DType, extents: Extents, warps: int) -> Case:
     m, n, k = extents
 
@@ -284,6 +326,11 @@ def cases() -> Iterator[Case]:
         for pendings in (0, 1):
             yield _chain_case(float16, (64, 64, 32), trips, pendings, 4)
     yield _chain_case(bfloat16, (128, 32, 64), 3, 1, 8)
+    for trips in (0, 1, 2, 4, 5):
+        yield _fresh_case(float16, (64, 64, 32), trips, trips % 2, 4)
+    yield _fresh_case(bfloat16, (128, 32, 64), 3, 1, 8)
+    yield _fresh_case(bfloat16, (128, 48, 16), 3, 0, 4)
+    yield _fresh_case(float16, (64, 32, 32), 3, 1, 4, registers=True)
     for dtype, warps in ((float16, 4), (bfloat16, 8)):
         yield _two_case(dtype, (16 * warps, 128, 64), warps)
         yield _register_chain_case(dtype, (16 * warps, 64, 32), warps)

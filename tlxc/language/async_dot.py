@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tlxc.errors import CompileError
+from tlxc.ir.core import Value
 from tlxc.ir.types import DType, Tensor, bfloat16, float16, float32
 
 from .context import current
 from .core import builder, builtin, describe, literal_int, name_of, tensor
-from .handles import buffered_tensor, items_of, one_buffer, require_feature
+from .handles import buffered_tensor, items_of, one_buffer, predicate, require_feature
 
 GROUP_ROWS = 64  # rows of one wgmma, shared by the 4 warps of a warpgroup
 GROUP_WARPS = 4
@@ -33,9 +34,10 @@ def async_dot(
     """Starts acc + A @ B: A (M, K) a buffer or a tile in registers, B (K, N) a buffer; the result is a tile (M, N) of
     float32 that is pending until `async_dot_wait` hands it out.
 
-    dtypes: A and B both float16, bfloat16 or float32; acc float32, absent or `use_acc=False` for zero.  float32 is
-    multiplied as tf32 (`input_precision` None or "tf32"): the hardware reads 10 bits of the fraction, and takes only
-    buffers whose contiguous dimension is K.  A pending accumulator may only go into the next `async_dot` or a wait.
+    dtypes: A and B both float16, bfloat16 or float32; acc float32, absent for zero.  `use_acc`: a bool scalar, false
+    for A @ B alone, as `use_acc=k > 0` in a loop over k.  float32 is multiplied as tf32 (`input_precision` None or
+    "tf32"): the hardware reads 10 bits of the fraction, and takes only buffers whose contiguous dimension is K.  A
+    pending accumulator may only go into the next `async_dot` or a wait.
     `tlx.local_trans` views give the transposed operands.  M is a multiple of 64, N one of 8 up to 256, K one of 16, of
     float32 one of 8; the task has a multiple of 4 warps.
     `pred`, `mBarriers`, `two_ctas`, `force_async` belong to tensor memory and are refused here.
@@ -49,8 +51,8 @@ def async_dot(
     _check_precision(input_precision, right)
     _check_warps()
     kind = Tensor((m, n), float32)
-    start = _accumulator(acc, use_acc, kind)
-    return tensor(builder().emit("async_dot", left.value, right.value, start, type=kind))
+    start, use = _accumulator(acc, use_acc, kind)
+    return tensor(builder().emit("async_dot", left.value, right.value, start, use, type=kind))
 
 
 def _refuse_tensor_memory(pred: Any, barriers: Any, two_ctas: Any, force_async: Any, out_dtype: Any) -> None:
@@ -139,7 +141,8 @@ def _check_warps() -> None:
         )
 
 
-def _accumulator(acc: Any, use_acc: Any, kind: Tensor) -> Any:
+def _accumulator(acc: Any, use_acc: Any, kind: Tensor) -> tuple[Value | None, Value | None]:
+    """The accumulator, and at run time whether it is used; None for what is always or never so."""
     if acc is not None and (not isinstance(acc, tensor) or acc.type != kind):
         raise CompileError(
             "the accumulator of async_dot has another type",
@@ -147,14 +150,8 @@ def _accumulator(acc: Any, use_acc: Any, kind: Tensor) -> Any:
             allowed=f"a tile {kind.shape} of tl.float32",
             fix=f"start from tl.zeros({kind.shape}, tl.float32), or leave acc out",
         )
-    if use_acc is not None and not isinstance(use_acc, bool):
-        raise CompileError(
-            "use_acc is known at compile time on this target",
-            found=describe(use_acc),
-            allowed="True, False",
-            fix="start from acc = tl.zeros(...) before the loop",
-        )
-    return None if acc is None or use_acc is False else acc.value
+    use = None if use_acc is False else predicate(use_acc, "use_acc")
+    return (None, None) if acc is None or use_acc is False else (acc.value, use)
 
 
 @builtin

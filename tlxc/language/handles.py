@@ -168,7 +168,8 @@ def predicate(x: Any, what: str = "pred") -> Value | None:
         return None
     value = as_tensor(x) if is_literal(x) or isinstance(x, tensor) else None
     if value is None or value.shape or value.dtype != int1:
-        raise CompileError(f"{what} is a bool scalar", found=describe(x), fix="compare: pred=i > 0, or pred=x != 0")
+        fix = f"compare: {what}=i > 0, or {what}=x != 0"
+        raise CompileError(f"{what} is a bool scalar", found=describe(x), fix=fix)
     check_uniform(value, what)
     return value.value
 

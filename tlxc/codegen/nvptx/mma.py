@@ -151,9 +151,10 @@ def async_dot_wait(low: Lowering, op: Op) -> None:
 
 def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
     """Accumulators after acc + a @ b.  They are tied through the asm, so that they never move; without acc they are
-    outputs only, and the first K step overwrites them."""
-    a, b = op.inputs[:2]
-    acc = low.get(op.operands[2]) if op.operands[2] is not None else None
+    outputs only, and the first K step overwrites them, as it does where use_acc is false."""
+    a, b, start, use = (*op.operands, None)[:4]
+    assert a is not None and b is not None
+    acc = low.get(start) if start is not None else None
     (m, k), n = shape_of(a.type), shape_of(b.type)[1]
     groups = low.num_warps // GROUP
     where = register_of(layout_of(op.result))
@@ -166,12 +167,17 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
     source = _Registers(low, a) if isinstance(a.type, Tensor) else _Shared(low, a, groups)
     inputs = [("i64", _descriptor(low, b, right, 0)), *source.inputs]
     first = count * (1 if acc is None else 2)  # operand number of the first input after the accumulators
+    keep = "0"  # what the first K step leaves of the accumulators; predicate q
+    if use is not None:
+        keep = f"${first + len(inputs)}"
+        inputs.append(("i32", low.w.assign(f"zext i1 {low.scalar(use)} to i32")))
     name = f"wgmma.mma_async.sync.aligned.m64n{n}k{step}.f32.{_kind(a)}.{_kind(b)}"
-    lines = ["{ .reg .b64 da, db; .reg .pred p, q; setp.ne.b32 p, 1, 0; setp.ne.b32 q, 0, 0; wgmma.fence.sync.aligned;"]
+    head = f"{{ .reg .b64 da, db; .reg .pred p, q; setp.ne.b32 p, 1, 0; setp.ne.b32 q, {keep}, 0;"
+    lines = [f"{head} wgmma.fence.sync.aligned;"]
     for tile, row in enumerate(rows):
         regs = ",".join(f"${tile * n // 2 + i}" for i in range(n // 2))
         for k0 in range(0, k, step):
-            scale = "q" if acc is None and k0 == 0 else "p"
+            scale = "q" if (acc is None or use is not None) and k0 == 0 else "p"
             load, left = source.step(row, k0, first + 1)
             flags = [f", {int(t)}" for t in (*source.transposed, right.transposed) if elem == 2]
             lines.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core import Op
 from ..table import require, row
-from ..types import Buffer, Tensor, bfloat16, element_of, float16, float32, shape_of
+from ..types import Buffer, Scalar, Tensor, bfloat16, element_of, float16, float32, int1, shape_of
 
 IMPLEMENTATIONS = ("wgmma", "mma.sync")
 
@@ -48,6 +48,9 @@ def _async_dot(op: Op) -> None:
     require(shape_of(op.result.type) == (m, n) and element_of(op.result.type) == float32, "async_dot gives f32 [m, n]")
     acc = op.operands[2]
     require(acc is None or acc.type == op.result.type, "async_dot: accumulator and result have one type")
+    use = op.operands[3]
+    require(use is None or use.type == Scalar(int1), "async_dot: use_acc is an i1 scalar")
+    require(use is None or acc is not None, "async_dot: use_acc says whether an accumulator is used")
 
 
 def _wait(op: Op) -> None:
@@ -60,12 +63,13 @@ def _wait(op: Op) -> None:
 row(
     "async_dot",
     "mma",
-    "a b acc?",
+    "a b acc? use_acc?",
     1,
     traits="convergent reads_shared",
     verify=_async_dot,
     kinds="float",
-    doc="acc + a @ b, or a @ b without acc, f32 operands as tf32; the result is pending until an async_dot_wait: "
+    doc="acc + a @ b, or a @ b without acc or where use_acc is false, f32 operands as tf32; the result is pending "
+    "until an async_dot_wait: "
     "`wgmma.fence`, `wgmma.mma_async`, `wgmma.commit_group`.",
 )
 row(

@@ -346,7 +346,7 @@ class Graph:
             m = self._node("operand", op, a, weight)
             m.fixed = dot_layout(op, "a", self.threads.warps)
             self._use(a, m, weight)
-        self.at[op] = [m, None, n]
+        self.at[op] = [m, None, n, None]
 
     def _dot(self, op: Op, weight: float) -> None:
         n = self._node("dot", op, op.result, weight, op.results)
