@@ -300,6 +300,13 @@ def comprehension(x):
 
 
 @same_as(stores_1_2_3)
+def range_is_a_tuple(x):
+    up, down = range(1, 4), range(3, 0, -1)
+    for i in tl.static_range(len(up)):
+        tl.store(x, up[i] + up[i] - tuple(range(4))[4 - down[i]])
+
+
+@same_as(stores_1_2_3)
 def return_in_unrolled_loop(x):
     for i in tl.static_range(1, 9):
         if i == 4:

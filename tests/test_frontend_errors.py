@@ -772,14 +772,27 @@ def prints(x):
 
 
 @case(r"""
-k.py:+1:9: error: a range is no value in a kernel
-  +1 |     r = range(3)
+k.py:+1:9: error: this range is no value in a kernel
+  +1 |     r = range(n)
      |         ^~~~~~~~
-  allowed: `for i in range(...)`
+  found: `range(n)`
+  allowed: `for i in range(...)`; elsewhere `range` of compile-time bounds and up to 1024 numbers, which is the tuple of them
   fix: loop over it where it stands
 """)
-def range_as_value(x):
-    r = range(3)
+def range_as_value(n):
+    r = range(n)
+
+
+@case(r"""
+k.py:+1:9: error: this range is no value in a kernel
+  +1 |     r = tl.static_range(3)
+     |         ^~~~~~~~~~~~~~~~~~
+  found: `tl.static_range(3)`
+  allowed: `for i in range(...)`; elsewhere `range` of compile-time bounds and up to 1024 numbers, which is the tuple of them
+  fix: loop over it where it stands
+""")
+def static_range_as_value(x):
+    r = tl.static_range(3)
 
 
 @case(r"""

@@ -214,6 +214,8 @@ def test_multicast_is_a_mask_of_ranks(k: Tile) -> None:
     d, b, bar = k.desc(8, 64), k.buf(8, 64), k.bar()
     tlx.async_descriptor_load(d, b, [0, 0], bar, multicast_targets=[0, 3])
     assert tail(k, 2) == ["%8 = constant {value = 9} : i32", "tma_load %d, %2, %5, _, %8, %6, %7"]
+    tlx.async_descriptor_load(d, b, [0, 0], bar, multicast_targets=range(3))
+    assert k.text().splitlines()[-2] == "%11 = constant {value = 7} : i32"
     tlx.async_descriptor_load(d, b, [0, 0], bar, multicast_targets=[k.number()])
     assert "shl" in k.kinds
 

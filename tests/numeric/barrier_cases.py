@@ -308,6 +308,9 @@ def cases() -> Iterator[Case]:
     for n in (1, 2, 3, 4, 6):
         yield _copy_case("proxy-1", proxy_kernel, float32, n, 512, 4, _MBARRIER, WARPS=1)
     yield from (_named_case(n, (3, 4), 4, 1) for n in (0, 1, 2))
+    for warps, second in ((1, 1), (1, 4), (2, 1), (2, 2)):
+        yield _named_case(3, (3, 4), warps, second)
+        yield _turns_case(5, 1, warps, second)
 
 
 def _between_tasks(dtype: DType, first: int, second: int) -> Iterator[Case]:

@@ -129,7 +129,7 @@ def multicast_kernel(x, out, n, SHAPE: tl.constexpr, SIZE: tl.constexpr, STAGES:
         tlx.barrier_wait(empty[s], p ^ 1)
         tlx.barrier_expect_bytes(full[s], SIZE * count(SHAPE) * tlx.size_of(dtype))
         row = (i * SIZE + rank) * SHAPE[0]
-        tlx.async_descriptor_load(x, buf[s * SIZE + rank], [row, 0], full[s], multicast_targets=everyone(SIZE))
+        tlx.async_descriptor_load(x, buf[s * SIZE + rank], [row, 0], full[s], multicast_targets=range(SIZE))
         tlx.barrier_wait(full[s], p)
         for j in tl.static_range(SIZE):
             at = ((serial() * n + i) * SIZE + j) * count(SHAPE) + row_major(SHAPE)

@@ -32,8 +32,6 @@ _EXEMPT: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("async_dot", "f16 bf16 f32", (1, 2), "wgmma takes warps in groups of 4"),
     ("async_dot_wait", "f32", (1, 2), "wgmma takes warps in groups of 4"),
     ("async_dot_wait", "f16 bf16", WARPS, "accumulators are f32"),
-    ("async_tasks task_copy", "-", (1, 2), "a kernel with tasks has 4 warps by itself, or more"),
-    ("named_barrier_arrive", "-", (1, 2), "one who arrives and another one who waits are tasks"),
 )  # fmt: skip
 
 

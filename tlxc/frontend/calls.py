@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .visitor import Visitor
 
 MAX_DEPTH = 100
+MAX_NUMBERS = 1024  # of a range that is a value
 CALLABLE = "functions of tl and tlx, functions and kernels written in Python, compile-time functions, and " + ", ".join(
     PYTHON_BUILTINS
 )
@@ -33,11 +34,9 @@ def call(v: Visitor, node: ast.Call) -> Any:
         fix = "print compile-time values with tl.static_print"
         raise v.error(node, "`print` is not supported in a kernel", fix=fix)
     callee = v.eval(node.func)
-    if callee is builtins.range or hasattr(callee, "__tlxc_range__"):
-        raise v.error(
-            node, "a range is no value in a kernel", allowed="`for i in range(...)`", fix="loop over it where it stands"
-        )
     args, keywords = arguments(v, node)
+    if callee is builtins.range or hasattr(callee, "__tlxc_range__"):
+        return _range(v, node, callee, args, keywords)
     if hasattr(callee, "__tlxc_source__"):
         return inline(v, node, callee.__tlxc_source__, args, keywords)
     if hasattr(callee, "__tlxc_constexpr__"):
@@ -56,6 +55,22 @@ def call(v: Visitor, node: ast.Call) -> Any:
         found=describe_type(callee) + (" of Python's standard library" if isinstance(callee, FunctionType) else ""),
         allowed=CALLABLE,
         fix=_call_fix(callee),
+    )
+
+
+def _range(v: Visitor, node: ast.Call, callee: Any, args: list[Any], keywords: dict[str, Any]) -> tuple[int, ...]:
+    """Python's range outside of a loop's head: the tuple of its numbers, which are known at compile time."""
+    if callee is builtins.range and not any(map(is_runtime, args)):
+        numbers = v.apply(node, builtins.range, *args, **keywords)
+        if len(numbers) <= MAX_NUMBERS:
+            return tuple(numbers)
+    raise v.error(
+        node,
+        "this range is no value in a kernel",
+        found=f"`{ast.unparse(node)}`",
+        allowed=f"`for i in range(...)`; elsewhere `range` of compile-time bounds and up to {MAX_NUMBERS} numbers, "
+        "which is the tuple of them",
+        fix="loop over it where it stands",
     )
 
 

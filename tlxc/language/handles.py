@@ -226,8 +226,8 @@ def a_descriptor(x: Any, what: str) -> tensor_descriptor:
 
 
 def items_of(x: Any, what: str) -> tuple[Any, ...]:
-    """A tuple (lists are tuples in a kernel)."""
-    if not isinstance(x, (tuple, list)):
+    """A tuple (lists are tuples in a kernel), or a range that came as a compile-time argument."""
+    if not isinstance(x, (tuple, list, range)):
         raise CompileError(f"{what} is a list", found=describe(x), fix="write [x] for one item")
     return tuple(x)
 

@@ -136,7 +136,8 @@ def async_descriptor_load(
 
     The buffer has the shape and dtype of a block.  Elements outside the tensor arrive as the descriptor's padding and
     count as bytes.  `pred`: a bool scalar, false for no copy; `eviction_policy`: "" evict_first evict_last.
-    `multicast_targets`: ranks of the CTAs that receive the block in the same place, each of which announces its bytes.
+    `multicast_targets`: ranks of the CTAs that receive the block in the same place, as range(2) or [0, rank], each of
+    which announces its bytes.
     Targets: sm_90 and later.  Errors: a buffer that is no block; a wrong number of offsets; an int as last
     offset that is no multiple of 16 bytes; multicast without a cluster.
     Instruction: `cp.async.bulk.tensor` (PTX ISA, "cp.async.bulk.tensor").
