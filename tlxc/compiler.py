@@ -21,6 +21,7 @@ from tlxc.ir.core import Module, Param
 from tlxc.ir.printer import print_module
 from tlxc.ir.types import Descriptor
 from tlxc.ir.verifier import verify
+from tlxc.passes.accumulators import copied_accumulators
 from tlxc.passes.addresses import widen_addresses
 from tlxc.passes.alias import place_aliases
 from tlxc.passes.atomics import publish_atomics
@@ -236,6 +237,7 @@ def compile_module(
     asm: dict[str, str | bytes] = {"tlxir": print_module(module), "llvm": llvm}
     metadata = {**_launch_facts(module, target), **trap_facts(module)}
     {"nvidia": _assemble_nvidia, "amd": _assemble_amd}[target.vendor](llvm, target, asm, metadata, timings)
+    metadata["notes"] = [*copied_accumulators(module), *metadata["notes"]]
     metadata["timings"] = timings.stages
     return Compiled(module.name, target.name, asm, metadata)
 

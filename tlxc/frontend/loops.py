@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from .assign import assign
 from .branches import condition, own_names
 from .calls import arguments
 from .flow import Flow, Splice, Step
+from .notes import warn
 from .scope import Binding, Names, Undefined
 from .values import (
     Mismatch,
@@ -88,15 +88,9 @@ def _counted(v: Visitor, node: ast.expr) -> Any:
     bounds = v.apply(node, callee, *args, **keywords)
     hints = [option for option in ("num_stages", "loop_unroll_factor") if getattr(bounds, option) is not None]
     if hints:
-        _note(v, node, f"tl.range: no effect of {' and '.join(hints)}, tlxc pipelines and unrolls nothing by itself")
+        text = f"tl.range: no effect of {' and '.join(hints)}, tlxc pipelines and unrolls nothing by itself"
+        warn(v.frame.source, v.location(node), text)
     return bounds
-
-
-def _note(v: Visitor, node: ast.AST, text: str) -> None:
-    """One Python warning per place and text, at the kernel's line."""
-    loc = v.location(node)
-    registry = v.frame.source.fn.__globals__.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(text, UserWarning, loc.file, loc.line, registry=registry)
 
 
 def compile_time_items(v: Visitor, node: ast.expr) -> Sequence[Any]:

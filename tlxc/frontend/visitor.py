@@ -24,6 +24,7 @@ from .calls import describe_failure
 from .expressions import EXPRESSIONS
 from .flow import Flow, Fork, Returned, Splice, Step
 from .globals import PYTHON_BUILTINS, UNDEFINED, admit, find, unwrap
+from .notes import warn
 from .phases import fill_phases
 from .scope import Binding, Frame, Undefined, suggestion
 from .signature import Signature
@@ -193,6 +194,12 @@ def build(source: Source, signature: Signature, target: Target) -> Module:
     with building(Context(visitor.builder, target)) as context:
         _bind_parameters(visitor, module, signature)
         visitor.run(source.node.body)
+    for loc in context.unused_specs.values():
+        warn(
+            source,
+            loc or source.location(source.node),
+            "storage_alias_spec: nothing is allocated in it; pass it as tlx.local_alloc(..., reuse=spec), or remove it",
+        )
     fill_phases(module, [p for p in context.private.values() if p.waits])
     return module
 

@@ -96,7 +96,7 @@ class storage_alias_spec:
     Without `set_buffer_overlap` each of them starts at its first byte, and it is as big as the biggest.
     `buffer_size_bytes`: at least so many bytes; too few are an error.  What overlaps must not be live at once: the
     compiler orders accesses inside one task, between tasks order is the author's work.  `tlx.local_alloc(reuse=buf)`
-    shares the memory of one buffer array without a spec.
+    shares the memory of one buffer array without a spec.  A spec in which nothing is allocated gives a warning.
     Targets: all.  Errors: another storage than shared memory; a size below 1.
     """
 
@@ -109,6 +109,7 @@ class storage_alias_spec:
             fix = "leave it out for as many as needed"
             raise CompileError("buffer_size_bytes is positive", found=str(size), fix=fix)
         self._number, self._storage, self._bytes = new_storage(), storage, size
+        current().unused_specs[self._number] = builder().loc
 
     @property
     def storage(self) -> storage_kind:
@@ -176,6 +177,7 @@ def new_storage() -> int:
 def shared_storage(reuse: Any) -> tuple[int, int]:
     """The `alias` of an allocation that shares the memory of `reuse`: a spec, or an earlier buffer array."""
     if isinstance(reuse, storage_alias_spec):
+        current().unused_specs.pop(reuse.attribute[0], None)
         return reuse.attribute
     if not isinstance(reuse, buffered_tensor):
         raise CompileError(

@@ -37,7 +37,8 @@ def async_dot(
     dtypes: A and B both float16, bfloat16 or float32; acc float32, absent for zero.  `use_acc`: a bool scalar, false
     for A @ B alone, as `use_acc=k > 0` in a loop over k.  float32 is multiplied as tf32 (`input_precision` None or
     "tf32"): the hardware reads 10 bits of the fraction, and takes only buffers whose contiguous dimension is K.  A
-    pending accumulator may only go into the next `async_dot` or a wait.
+    pending accumulator may only go into the next `async_dot` or a wait; one that is complete and used again after the
+    dot is copied before, which the notes of the compilation say.
     `tlx.local_trans` views give the transposed operands.  M is a multiple of 64, N one of 8 up to 256, K one of 16, of
     float32 one of 8; the task has a multiple of 4 warps.
     `pred`, `mBarriers`, `two_ctas`, `force_async` belong to tensor memory and are refused here.

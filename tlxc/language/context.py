@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tlxc.errors import CompileError
+from tlxc.errors import CompileError, Location
 from tlxc.ir.core import Builder, Op, Value
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Context:
     target: Target
     task: TaskCopy | None = None
     storages: int = 0  # numbers given to storage that allocations share
+    unused_specs: dict[int, Location | None] = field(default_factory=dict)  # number -> where it was made
     private: dict[Any, Private] = field(default_factory=dict)
 
     @property
