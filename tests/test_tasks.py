@@ -119,7 +119,8 @@ NAMED = "%j = constant {value = 9} : i32\nnamed_barrier_arrive %j {threads = 256
 @pytest.mark.parametrize("extra", [NAMED, "cluster_barrier", WORK])
 def test_a_task_whose_other_warps_count_keeps_them(extra: str) -> None:
     bar = "%bar = alloc_barriers {arrive_count = 1} : barrier<2>\n"
-    m = placed(bar + tasks((4, 4), (0, 4), (), (PRODUCER + extra, WORK)))
+    other = WORK + (extra if extra == "cluster_barrier" else "")
+    m = placed(bar + tasks((4, 4), (0, 4), (), (PRODUCER + extra, other)))
     assert regions(m)[0].attrs["num_warps"] == (4, 4)
 
 

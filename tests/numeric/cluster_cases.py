@@ -50,6 +50,39 @@ def remote_kernel(x, out, n, SHAPE: tl.constexpr, SIZE: tl.constexpr):
 
 
 @tlxc.kernel
+def meeting_kernel(x, out, trips, BLOCK: tl.constexpr, SIZE: tl.constexpr, WARPS: tl.constexpr, AFTER: tl.constexpr):
+    """Cluster barriers in loops and branches of tasks and before them, while some warps of the CTA have no task.
+
+    AFTER: code follows the region, so that warps without a task wait for it."""
+    to = (tlx.cluster_cta_rank() + 1) % SIZE
+    buf = tlx.local_alloc((BLOCK,), tlx.dtype_of(x), 3)
+    place = tl.arange(0, BLOCK)
+    mine, results = x + serial() * BLOCK + place, out + serial() * 4 * BLOCK + place
+    n = tl.load(trips)
+    for i in range(2):
+        pass_on(buf[0], mine, i, to, results)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            for i in range(n):
+                if i % 2 == 0:
+                    pass_on(buf[1], mine, 10 * i, to, results + BLOCK)
+        with tlx.async_task(num_warps=WARPS):
+            for i in range(n):
+                if i % 2 == 0:
+                    pass_on(buf[2], x + serial() * BLOCK + tl.arange(0, BLOCK), 20 * i, to,
+                            out + (serial() * 4 + 2) * BLOCK + tl.arange(0, BLOCK))  # fmt: skip
+    if AFTER:
+        tl.store(results + 3 * BLOCK, tlx.local_load(buf[0]) + tlx.local_load(buf[2]))
+
+
+def pass_on(buf, source, more, to, result):
+    tlx.remote_shmem_store(buf, tl.load(source) + more, to)
+    tlx.cluster_barrier()
+    tl.store(result, tlx.local_load(buf))
+    tlx.cluster_barrier()
+
+
+@tlxc.kernel
 def async_remote_kernel(x, out, n, SHAPE: tl.constexpr, SIZE: tl.constexpr, COPY: tl.constexpr):
     """The same with asynchronous stores of tiles or (COPY) copies of buffers, which signal a barrier there."""
     rank = tlx.cluster_cta_rank()
@@ -257,6 +290,24 @@ def _remote_case(dtype: DType, shape: Shape, cluster: Cluster, trips: int, warps
     return Case(name, kernel, make, warps, listed, False, cluster)
 
 
+def _meeting_case(cluster: Cluster, trips: int, second: int, after: bool, warps: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        grid = _grid(cluster, big)
+        x = small_integers(rng, int32, prod(grid) * 128, 9).reshape(-1, 128)
+        peer = _from_peer(x, grid, cluster, 1)
+        last = (trips - 1) // 2 * 2
+        first, other = peer + 1, peer + 20 * last
+        expect = np.stack([first, peer + 10 * last, other, first + other], 1)
+        written = np.broadcast_to(np.array([True, True, True, after])[:, None], expect.shape)
+        args = {"x": In(x), "out": Out(expect.shape, int32), "trips": In(np.array([trips], np.int32)), "BLOCK": 128,
+                "SIZE": prod(cluster), "WARPS": second, "AFTER": after}  # fmt: skip
+        return Launch(grid, args, {"out": exact(expect, written)})
+
+    name = f"meeting-{_text(cluster)}-n{trips}-{second}{'-after' if after else ''}-w{warps}"
+    listed = cells("remote_store", "i32") | cells("cluster_barrier async_tasks", "-")
+    return Case(name, meeting_kernel, make, warps, listed, False, cluster)
+
+
 def _sum_case(dtype: DType, cluster: Cluster, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         grid = _grid(cluster, big)
@@ -358,6 +409,8 @@ def cases() -> Iterator[Case]:
             yield _token_case(cluster, trips, False, WARPS[(i + trips) % 4])
             yield _token_case(cluster, trips, True, 4)
         yield _multicast_case(float16, (8, 64), cluster, 5, 2, WARPS[i % 4])
+    for i, (warps, second) in enumerate(((4, 1), (4, 2), (4, 4), (8, 1), (1, 1), (2, 4))):
+        yield _meeting_case(((2, 1, 1), (4, 1, 1))[i % 2], 1 + i, second, i != 1, warps)
     for stages in (1, 2, 3, 4):
         for trips in sorted({0, 1, stages, 2 * stages + 1}):
             yield _multicast_case(float32, (8, 32), (2, 1, 1), trips, stages, WARPS[trips % 4])

@@ -37,7 +37,9 @@ def cluster_size_1d() -> tensor:
 def cluster_barrier() -> None:
     """All threads of all CTAs of the cluster arrive before any goes on, and see each other's memory.
 
-    Inside a region every task executes it the same number of times.  Targets: sm_90 and later.
+    Inside a region every task executes it the same number of times; warps without a task follow by themselves, as far
+    as loops and branches around it do not depend on what only the task knows.  Targets: sm_90 and later.
+    Errors: a region in which some tasks have none; a condition that other warps cannot compute.
     Instruction: `barrier.cluster.arrive.aligned`, `barrier.cluster.wait.aligned` (PTX ISA, "barrier.cluster").
     """
     require_feature("cluster", "cluster_barrier")

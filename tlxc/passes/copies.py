@@ -16,8 +16,8 @@ from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.types import Scalar, int32
 from tlxc.targets import Target
 
-from .registers import WARPGROUP
 from .tasks import for_one_warp
+from .warps import WARPGROUP
 
 _PER_REGION = ("num_warps", "start_warp", "num_regs", "replica")
 _APART = frozenset({"local_alloc", "alloc_barriers", "named_barrier_wait", "named_barrier_arrive", "vote", "thread_id"})

@@ -6,6 +6,8 @@ feeds itself is dead, and so are a load that nobody reads and a buffer that nobo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tlxc.ir.ops  # noqa: F401  fills the op table
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.table import OPS
@@ -26,8 +28,15 @@ def removable(op: Op) -> bool:
     return reads and bool(op.results) and op.kind not in _COUNTED
 
 
+def _has_effect(op: Op) -> bool:
+    return not removable(op)
+
+
 class _Liveness:
-    def __init__(self, body: Region) -> None:
+    """`root` tells what counts by itself among the ops without regions."""
+
+    def __init__(self, body: Region, root: Callable[[Op], bool] = _has_effect) -> None:
+        self.root = root
         self.live: set[Op] = set()
         self.needed: set[Value] = set()
         self.todo: list[Value] = []
@@ -49,7 +58,7 @@ class _Liveness:
             if op.regions:
                 for r in op.regions:
                     self.collect(r, op, roots)
-            elif op.kind != "yield" and not removable(op):
+            elif op.kind != "yield" and self.root(op):
                 roots.append(op)
 
     def need(self, v: Value | None) -> None:
@@ -66,7 +75,7 @@ class _Liveness:
             self.need(op.regions[0].terminator.operands[0])
         for v in op.operands[:3] if op.kind == "for" else () if op.kind == "while" else op.operands:
             self.need(v)
-        outer = self.parent[op]
+        outer = self.parent.get(op)  # None too for what stands outside
         if outer is not None:
             self.mark(outer)
 
@@ -119,6 +128,11 @@ def _sweep(region: Region, liveness: _Liveness) -> None:
             _prune(op, liveness.needed)
             for r in op.regions:
                 _sweep(r, liveness)
+
+
+def keep_only(region: Region, kind: str) -> None:
+    """Deletes what no op of this kind needs, whatever its effect; the region has no arguments."""
+    _sweep(region, _Liveness(region, lambda op: op.kind == kind))
 
 
 def remove_dead(module: Module) -> None:

@@ -19,7 +19,7 @@ from tlxc.ir.memory import swizzled
 from tlxc.ir.types import Barrier, Buffer, Type
 from tlxc.targets import Target
 
-from .tasks import copies_of
+from .warps import copies_of
 
 ALIGNMENT = 16  # of any buffer: the widest access
 ASYNC_ALIGNMENT = 128  # of a buffer that TMA touches

@@ -10,7 +10,8 @@ from tlxc.errors import CompileError
 from tlxc.ir.core import Module, Op
 from tlxc.targets import Target
 
-WARPGROUP = 4  # warps
+from .warps import WARPGROUP, warp_ranges
+
 UNIT = 8  # budgets are multiples of it
 SMALLEST, LARGEST = 24, 240  # registers per thread that a budget may give
 
@@ -36,9 +37,7 @@ def grant_registers(module: Module, regions: list[Op], target: Target) -> None:
 
 def _groups_of(op: Op) -> list[range]:
     """Warpgroups that the copies of each region touch."""
-    copies = op.attrs.get("copies") or (1,) * len(op.regions)
-    columns = zip(op.attrs["start_warp"], op.attrs["num_warps"], copies)
-    return [range(s // WARPGROUP, -(-(s + n * c) // WARPGROUP)) for s, n, c in columns]
+    return [range(start // WARPGROUP, -(-end // WARPGROUP)) for start, end in warp_ranges(op)]
 
 
 def _grant(op: Op, groups: int, launch: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from tlxc.ir.core import Module, Op, Region
 from tlxc.targets import Target
 
-from .tasks import copies_of
+from .warps import copies_of
 
 
 def release_remote_stores(module: Module, target: Target) -> None:

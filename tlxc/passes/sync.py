@@ -22,8 +22,8 @@ from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.types import Barrier, Buffer
 from tlxc.targets import Target
 
-from .registers import WARPGROUP
 from .tasks import tasks_of
+from .warps import WARPGROUP
 
 Bytes = tuple[int, int]  # [start, end)
 Places = frozenset[Bytes]

@@ -2,7 +2,8 @@
 
 Invariant after the pass: `module.attrs["total_warps"]` counts the warps of the CTA where the kernel has a region, a
 multiple of 4; tasks of one region share no warp, and none straddles a warpgroup unless it starts at one; every op that
-has an effect stands in a task or is run by all warps (`outside.py`); register budgets can be granted (`registers.py`).
+has an effect stands in a task or is run by all warps (`outside.py`); register budgets can be granted (`registers.py`);
+all warps take part in the cluster barriers of tasks (`padding.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from tlxc.targets import Target
 
 from .named_barriers import NAMED_BARRIERS, bound_named_barriers, taken_barriers
 from .outside import wrap_outside
-from .registers import WARPGROUP, grant_registers
+from .padding import pad_cluster_barriers
+from .registers import grant_registers
+from .warps import WARPGROUP, copies_of, warp_ranges
 
 
 def place_tasks(module: Module, target: Target) -> None:
@@ -44,18 +47,9 @@ def place_tasks(module: Module, target: Target) -> None:
     grant_registers(module, regions, target)
     for op in regions:
         _narrow(op)
-    _check_named_barriers(module, regions)
     wrap_outside(module)
-
-
-def copies_of(op: Op) -> tuple[int, ...]:
-    """How many task copies run each region of an `async_tasks`."""
-    return op.attrs.get("copies") or (1,) * len(op.regions)
-
-
-def warp_ranges(op: Op) -> list[tuple[int, int]]:
-    """Warps [start, end) of each region of an `async_tasks`, counted from the first warp of the CTA."""
-    return [(s, s + n * c) for s, n, c in zip(op.attrs["start_warp"], op.attrs["num_warps"], copies_of(op))]
+    pad_cluster_barriers(module)
+    _check_named_barriers(module)
 
 
 def tasks_of(module: Module) -> Iterator[tuple[Region, int]]:
@@ -164,10 +158,10 @@ def hardware_barriers(op: Op, taken: frozenset[int]) -> list[int] | None:
     return out
 
 
-def _check_named_barriers(module: Module, regions: list[Op]) -> None:
+def _check_named_barriers(module: Module) -> None:
     """Every task of several warps has a hardware barrier of its own; the author's and the CTA take others."""
     ids = taken_barriers(module)
-    for op in regions:
+    for op in (op for op in module.walk() if op.kind == "async_tasks"):
         if hardware_barriers(op, ids) is None:
             wanted = sum(c for n, c in zip(op.attrs["num_warps"], copies_of(op)) if n > 1)
             raise CompileError(

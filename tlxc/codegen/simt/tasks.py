@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from tlxc.ir.core import Op, Region
 from tlxc.passes.named_barriers import taken_barriers
-from tlxc.passes.tasks import copies_of, hardware_barriers
+from tlxc.passes.tasks import hardware_barriers
+from tlxc.passes.warps import copies_of
 
 from .lowering import Lowering, lowers
 
