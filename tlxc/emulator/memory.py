@@ -112,8 +112,8 @@ class GlobalMemory:
             return decode(data[0].copy(), self._place)
         if address not in self.maps:
             raise EmulatorError(
-                f"The address {address:#x} is neither that of a tensor map that the kernel was given nor of one that it "
-                "published."
+                f"The address {address:#x} is neither that of a tensor map that the kernel was given nor of one that "
+                "it published."
             )
         return self.maps[address]
 

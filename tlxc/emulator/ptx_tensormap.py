@@ -26,7 +26,8 @@ def _replace(i: PtxInstruction) -> Action:
     name = i.modifiers[2] if len(i.modifiers) > 2 else ""
     if i.modifiers[:2] != ("replace", "tile") or name not in (MAP.names or ()):
         raise i.unknown("only tensormap.replace.tile of a field is supported")
-    field, offset = (MAP.fields or {})[name][:2]
+    assert MAP.fields is not None
+    field, offset = MAP.fields[name][:2]
     size, type_name, dims = field.base.itemsize, f"b{type_bits(i.type)}", field.shape
     if type_bits(i.type) != 8 * size:
         raise i.unknown(f"the field .{name} has {8 * size} bits")

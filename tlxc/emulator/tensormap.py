@@ -20,8 +20,8 @@ _SWIZZLE = {0: 0, 32: 1, 64: 3, 128: 7}
 _MAX_BOX, _MAX_RANK = 256, 5
 
 MAP_BYTES = 128
-# A map that a kernel makes: fields by the names of tensormap.replace.  Where they lie in the 128 bytes is not documented
-# for hardware, so this order is the emulator's own.
+# A map that a kernel makes: fields by the names of tensormap.replace.  Where hardware has them is not documented, so
+# their places in the 128 bytes are the emulator's own.
 MAP = np.dtype(
     {
         "names": (

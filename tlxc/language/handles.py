@@ -77,7 +77,7 @@ class remote_mbarrier(handle):
 
 
 class tensor_descriptor(handle):
-    """A tensor in global memory that TMA copies by blocks: a kernel parameter made on the host, or made by the kernel."""
+    """A tensor in global memory that TMA copies by blocks: a parameter made on the host, or made by the kernel."""
 
     __slots__ = ()
 
