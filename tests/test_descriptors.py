@@ -260,6 +260,31 @@ def test_a_map_that_is_published_by_half_a_warp() -> None:
                built.shared)  # fmt: skip
 
 
+@tlxc.kernel
+def early_kernel(x, out, BLOCK: tl.constexpr, WAIT: tl.constexpr):
+    """The slot is filled again while a copy by it may be under way, unless WAIT."""
+    slots = tlx.allocate_tensor_descriptor(1)
+    buf = tlx.local_alloc(BLOCK, tlx.dtype_of(x))[0]
+    bar = tlx.alloc_barriers(1)[0]
+    tlx.barrier_expect_bytes(bar, BLOCK[0] * BLOCK[1] * 4)
+    source = tlx.make_tensor_descriptor(slots[0], x, [32, 64], [64, 1], BLOCK)
+    tlx.async_descriptor_load(source, buf, [0, 0], bar)
+    if WAIT:
+        tlx.barrier_wait(bar, 0)
+    target = tlx.make_tensor_descriptor(slots[0], out, [32, 64], [64, 1], BLOCK)
+    tlx.barrier_wait(bar, 0)
+    tlx.async_descriptor_store(target, buf, [0, 0])
+    tlx.async_descriptor_store_wait(0)
+
+
+def test_a_slot_that_is_filled_too_early() -> None:
+    x, out = arrays()
+    emulate(early_kernel, (1,), x, out, BLOCK=BLOCK, WAIT=True)
+    assert (out[:16, :32] == x[:16, :32]).all()
+    with pytest.raises(EmulatorError, match="where copies by the one before are still under way"):
+        emulate(early_kernel, (1,), x, out, BLOCK=BLOCK, WAIT=False)
+
+
 # -------------------------------------------------------------------------------------------------------- ahead of time
 def test_the_artifact_tells_the_workspace() -> None:
     compiled = captured_kernel.warmup(tl.float32, tl.float32, BLOCK, target="sm_90")

@@ -93,6 +93,7 @@ class GlobalMemory:
         self.buffers: dict[int, Buffer] = {}
         self.maps: dict[int, TensorMap] = {}
         self.published: dict[int, int] = {}
+        self.made: dict[int, TensorMap] = {}
 
     def add_map(self, index: int, map_: TensorMap) -> None:
         """A tensor map as argument `index`; its 128 bytes are not to be read."""
@@ -102,14 +103,21 @@ class GlobalMemory:
         """A tensor map that a kernel made arrives at an address."""
         if address % MAP_BYTES:
             raise EmulatorError(f"A tensor map is published at {address:#x}, no multiple of {MAP_BYTES} bytes.")
+        old = self.made.pop(address, None)
+        if old is not None and old.under_way:
+            raise EmulatorError(
+                f"A tensor map is published at {address:#x}, where copies by the one before are still under way."
+            )
         self.store(np.array([address], np.uint64), data[None, :], np.array([lane]))
         self.published[address] = self.published.get(address, 0) + 1
 
     def tensor_map(self, address: int) -> TensorMap:
         """The map of a kernel argument, or the one that was published last at an address."""
         if address in self.published:
-            data = self.load(np.array([address], np.uint64), MAP_BYTES, np.zeros(1, np.int64))
-            return decode(data[0].copy(), self._place)
+            if address not in self.made:
+                data = self.load(np.array([address], np.uint64), MAP_BYTES, np.zeros(1, np.int64))
+                self.made[address] = decode(data[0].copy(), self._place)
+            return self.made[address]
         if address not in self.maps:
             raise EmulatorError(
                 f"The address {address:#x} is neither that of a tensor map that the kernel was given nor of one that "

@@ -79,6 +79,7 @@ class TensorMap:
         self.tensor = np.ndarray(self.shape[::-1], words, elements, 0, self.strides[::-1])
         self.inner_bytes = self.box[0] * self.dtype.itemsize
         self.bytes = int(np.prod(self.box)) * self.dtype.itemsize
+        self.under_way = 0  # copies by it that have been issued and not landed
 
     def _validate(self, array: Array, offset: int, elem_strides: Sequence[int]) -> None:
         rank, inner = len(self.shape), self.box[0] * self.dtype.itemsize
