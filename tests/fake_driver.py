@@ -81,6 +81,7 @@ class FakeDriver:
     launches: list[Launch] = field(default_factory=list)
     loads: list[tuple[bytes, str, int]] = field(default_factory=list)
     maps: list[dict[str, Any]] = field(default_factory=list)
+    memory: list[tuple[str, int, int]] = field(default_factory=list)  # ("alloc", bytes) or ("free", address), stream
 
     def __post_init__(self) -> None:
         make = ctypes.PYFUNCTYPE
@@ -118,6 +119,16 @@ class FakeDriver:
         assert out % 64 == 0
         return self.status
 
+    def allocate(self, size: int, stream: int) -> tuple[int, int]:
+        """cuMemAllocAsync."""
+        self.memory.append(("alloc", size, stream))
+        return 0, 0x700000 + 0x1000 * len(self.memory)
+
+    def free(self, address: int, stream: int) -> tuple[int]:
+        """cuMemFreeAsync."""
+        self.memory.append(("free", address, stream))
+        return (0,)
+
     def _get(self, out: int) -> int:
         _P.from_address(out).value = self.current
         return 0
@@ -152,7 +163,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     monkeypatch.setattr(cuda, "cuda_version", lambda: (13, 0))
     monkeypatch.setattr(cuda, "current_device", lambda: 0)
     monkeypatch.setattr(cuda, "is_capturing", lambda gpu, stream: made.capturing)
-    monkeypatch.setattr(cuda, "driver", lambda: SimpleNamespace(CUresult=_result))
+    api = {"CUresult": _result, "CUstream": int, "cuMemAllocAsync": made.allocate, "cuMemFreeAsync": made.free}
+    monkeypatch.setattr(cuda, "driver", lambda: SimpleNamespace(**api))
     monkeypatch.setattr(cuda, "in_context", lambda gpu: contextlib.nullcontext())
     monkeypatch.setattr(descriptor, "_encoder", lambda: made.encode)
     monkeypatch.setattr(kernel, "torch_stream", lambda: None)
@@ -173,7 +185,7 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         metadata = {"name": source.name, "target": target.name, "num_warps": signature.num_warps, "shared": 64,
                     "threads": 32 * signature.num_warps, "maxnreg": signature.maxnreg, "registers": 16,
                     "cluster": list(signature.cluster), "params": [_facts(a.type) for _, a in signature.arguments],
-                    "notes": []}  # fmt: skip
+                    "notes": [], "workspace": 0}  # fmt: skip
         return Entry(metadata, {"cubin": f"code {len(calls)}".encode(), "ptx": "text"})
 
     monkeypatch.setattr(artifact, "_compile", compile_)

@@ -42,6 +42,7 @@ ALIASES = f"""
 #8 = {blocked((256,), (0,), 4)}
 #9 = memory {swizzled((32, 64), 2, 128)}
 #10 = {blocked((32, 64), (1, 0), 8)}
+#11 = memory {row_major((128,))}
 """
 PARAMS = (
     "%desc: desc<64x64xf16, #1>, %p: ptr<f16> align 16, %q: ptr<f32> align 16, %u: ptr<i32> align 16, "
@@ -84,6 +85,23 @@ GROUP_TASKS = """async_tasks {num_warps = (4, 8), start_warp = (0, 4), num_regs 
 } {
   barrier
 }"""
+
+MADE = """%slots = descriptor_slots {count = 2, offset = 128} : ptr<u8>
+%slot = descriptor_slot %slots, %n : ptr<u8>
+%view = descriptor_view %slot : desc<64x64xf16, #1>
+%map = local_alloc {offset = 25728} : buffer<128xu8, smem, #11>
+%pitch = cast %n : i64
+encode_descriptor %view, %map, %p, %n, %zero, %pitch {padding = "nan"}
+%made = acquire_descriptor %view : desc<64x64xf16, #1>
+tma_load %made, %a, %bar, _, _, %n, %zero"""
+# Of a map of rank 2 with a swizzle of 128 bytes.  The rank counts from 0, dimensions from the innermost, strides bytes.
+FIELDS = (
+    ("global_address", r"b64 \[%r\d+\], %rd\d+"), ("rank", r"b32 \[%r\d+\], 1"),
+    *((name, rf"b32 \[%r\d+\], {d}, %r\d+") for name in ("box_dim", "global_dim", "element_stride") for d in (0, 1)),
+    ("global_stride", r"b64 \[%r\d+\], 0, %rd\d+"), ("elemtype", r"b32 \[%r\d+\], 6"),
+    ("interleave_layout", r"b32 \[%r\d+\], 0"), ("swizzle_mode", r"b32 \[%r\d+\], 3"),
+    ("fill_mode", r"b32 \[%r\d+\], 1"),
+)  # fmt: skip
 
 # Kind -> (body, regular expression that its PTX holds)
 CASES: dict[str, list[tuple[str, str]]] = {
@@ -138,6 +156,17 @@ CASES: dict[str, list[tuple[str, str]]] = {
                        ("tma_store_wait {pendings = 0, read = false}", r"cp\.async\.bulk\.wait_group 0;")],
     "tma_prefetch": [("tma_prefetch %desc, %yes, %n, %n", r"cp\.async\.bulk\.prefetch\.tensor\.2d\.L2\.global\.tile")],
     "prefetch_descriptor": [("prefetch_descriptor %desc", r"prefetch\.tensormap \[%rd\d+\];")],
+    "descriptor_slots": [(MADE, r"(?s)ld\.param\.b64 \s*%rd\d+, \[k_param_9\].*mul\.lo\.s64 [^;]*, 384;")],
+    "descriptor_slot": [(MADE, r"shl\.b32 \s*%r\d+, %r\d+, 7;|mul\S+ [^;]*128;|mad\S+ [^;]*128,")],
+    "descriptor_view": [(MADE, r"cvta\.global\.u64")],
+    "encode_descriptor": [
+        (MADE, r"(?s)st\.shared\.b32 \[%r\d+\], 0;.*bar\.warp\.sync.*elect\.sync.*bar\.warp\.sync.*@p tensormap\."
+               r"cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release\.gpu\.sync\.aligned \[%rd\d+\], "
+               r"\[%r\d+\], 128;"),
+        *((MADE, rf"@p tensormap\.replace\.tile\.{field}\.shared::cta\.b1024\.{rest};") for field, rest in FIELDS),
+    ],
+    "acquire_descriptor": [(MADE, r"cp_fenceproxy(?s:.*)fence\.proxy\.tensormap::generic\.acquire\.gpu "
+                                  r"\[%rd\d+\], 128;(?s:.*)cp\.async\.bulk\.tensor\.2d")],
     "async_load": [("%t = async_load %places, %row, _, _ : token",
                     r"cp\.async\.ca\.shared\.global \[%r\d+\], \[%rd\d+\], 8;"),
                    ("%t = async_load %places, %row, %some, %line : token", r"@p cp\.async\.ca[^;]*, 8;"),
@@ -197,7 +226,7 @@ SAMPLES = [
 
 def module_of(body: str) -> Module:
     tasks = "async_tasks" in body
-    attrs = "shared = 25624, total_warps = 12" if tasks else "shared = 25624"
+    attrs = "shared = 25856, workspace = 384" + ", total_warps = 12" * tasks
     limit = " maxnreg 168" if tasks else ""
     head = f"module @k({PARAMS}) warps 4{limit} cluster (2, 1, 1) {{{attrs}}} {{"
     return parse_module(f"{ALIASES.strip()}\n{head}\n{SETUP}{body}\n}}\n")

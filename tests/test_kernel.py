@@ -428,6 +428,32 @@ def test_descriptors_beside_constants(fake: FakeDriver, compile_calls: list[Any]
     assert fake.launches[0].words == [0x100, 0x40000000, 0x200]
 
 
+# -- workspaces
+def test_every_launch_has_a_workspace_of_its_own(
+    fake: FakeDriver, compile_calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory for all CTAs, allocated before and freed after the launch in its stream, and passed last."""
+    compile_ = artifact._compile
+
+    def with_workspace(*args: Any) -> Any:
+        entry = compile_(*args)
+        entry.metadata["workspace"] = 256
+        return entry
+
+    monkeypatch.setattr(artifact, "_compile", with_workspace)
+    kernel, fake.parameters = make(), 4
+    for grid in ((3, 2), (1,)):
+        kernel[grid](Array(address=0xABC0), 5, 1.5)
+    first, second = 0x701000, 0x703000
+    assert fake.memory == [("alloc", 1536, 0), ("free", first, 0), ("alloc", 256, 0), ("free", second, 0)]
+    assert [launch.words for launch in fake.launches] == [[0xABC0, 5, 0x3FC00000, at] for at in (first, second)]
+    assert kernel[(0,)](Array(), 5, 1.5) is None and len(fake.memory) == 4
+    fake.status = 719
+    with pytest.raises(cuda.LaunchError):
+        kernel[1](Array(), 5, 1.5)
+    assert fake.memory[4:] == [("alloc", 256, 0), ("free", 0x705000, 0)]  # a refused launch leaves nothing behind
+
+
 def test_warmup_with_descriptors(compile_calls: list[Any]) -> None:
     torch = pytest.importorskip("torch")
     kernel = make()

@@ -191,6 +191,48 @@ def test_a_graph_keeps_the_descriptor_of_its_capture(torch: Any) -> None:
     assert torch.equal(x, y) and torch.equal(z, before)
 
 
+def maker() -> Any:
+    """A kernel that makes its own descriptors, in a workspace."""
+
+    def copy(x, out, rows, columns):  # type: ignore[no-untyped-def]
+        slots = tlx.allocate_tensor_descriptor(2)
+        source = tlx.make_tensor_descriptor(slots[0], x, [rows, columns], [columns, 1], [16, 64])
+        target = tlx.make_tensor_descriptor(slots[1], out, [rows, columns], [columns, 1], [16, 64])
+        for j in range(0, columns, 64):
+            target.store([tl.program_id(0) * 16, j], source.load([tl.program_id(0) * 16, j]))
+
+    return tlxc.kernel(copy)
+
+
+def test_workspaces_of_launches_in_flight(torch: Any) -> None:
+    """Launches on two streams at once, of different tensors, never meet in a slot."""
+    kernel = maker()
+    x = torch.randn(16, 1024, 256, device="cuda").half()
+    out = torch.zeros_like(x)
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    for i in range(16):
+        with torch.cuda.stream(streams[i % 2]):
+            kernel[(64,)](x[i], out[i], 1024, 256)
+    torch.cuda.synchronize()
+    assert torch.equal(x, out)
+
+
+def test_a_graph_allocates_its_workspace(torch: Any) -> None:
+    kernel = maker()
+    x = torch.randn(1024, 256, device="cuda").half()
+    out = torch.zeros_like(x)
+    kernel.warmup(x, out, 1024, 256)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel[(64,)](x, out, 1024, 256)
+    for _ in range(3):
+        x.neg_()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(x, out)
+
+
 @pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (4, 2, 1), (16, 1, 1)])
 def test_clusters(torch: Any, cluster: tuple[int, int, int]) -> None:
     def ranks(out):  # type: ignore[no-untyped-def]

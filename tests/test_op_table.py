@@ -52,6 +52,8 @@ _DOT = (
     "%x = local_alloc : buffer<64x16xf16, smem>\n%y = local_alloc : buffer<16x8xf16, smem>\n"
     "%dot = async_dot %x, %y, _, _ : tensor<64x8xf32>\n"
 )
+_SLOTS = "%slots = descriptor_slots {count = 2, offset = 128} : ptr<u8>\n"
+_MAP = f"{_SLOTS}%map = local_alloc : buffer<128xu8, smem>\n%wide = cast %int : i64\n"
 # Kind -> texts of ops on the parameters and tiles above.
 SAMPLES: dict[str, list[str]] = {
     **{kind: elementwise(kind) for kind in OPS if OPS[kind].family == "math" and OPS[kind].has("elementwise")},
@@ -123,6 +125,16 @@ SAMPLES: dict[str, list[str]] = {
     ],
     "tma_store": [f"{_BUFFER}tma_store %desc, %b, %int, %int",
                   f"{_BUFFER}tma_store %desc, %b, %int, %int {{reduce = \"add\", eviction = \"evict_last\"}}"],
+    "descriptor_slots": [_SLOTS],
+    "descriptor_slot": [f"{_SLOTS}%r = descriptor_slot %slots, %int : ptr<u8>"],
+    "descriptor_view": [f"{_SLOTS}%r = descriptor_view %slots : desc<64x32xf32>"],
+    "encode_descriptor": [
+        f"{_MAP}%v = descriptor_view %slots : desc<64x32xf32>\n"
+        "encode_descriptor %v, %map, %pointer, %int, %int, %wide {padding = \"nan\"}",
+        f"{_MAP}%v = descriptor_view %slots : desc<64xf32>\n"
+        "encode_descriptor %v, %map, %pointer, %int {padding = \"zero\"}",
+    ],
+    "acquire_descriptor": ["%r = acquire_descriptor %desc : desc<64x32xf32>"],
     "tma_store_wait": ["tma_store_wait {pendings = 1, read = true}"],
     "tma_prefetch": ["tma_prefetch %desc, _, %int, %int"],
     "prefetch_descriptor": ["prefetch_descriptor %desc"],

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import tlxc
-from tlxc import tl
+from tlxc import tl, tlx
 from tlxc.codegen.nvptx.disassemble import DisassemblerError, disassemble, find_nvdisasm
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -188,3 +188,28 @@ def test_registers_are_moved_from_the_producer_to_the_consumers() -> None:
         code, _ = parse(golden.sass())
         counts = Counter(name for name, _ in code if name.startswith("USETMAXREG"))
         assert counts["USETMAXREG.DEALLOC.CTAPOOL"] == 1 and counts["USETMAXREG.TRY_ALLOC.CTAPOOL"] >= 1
+
+
+@tlxc.kernel
+def grouped(x, out, rows, groups, columns):
+    """A descriptor per group, and many blocks by each."""
+    slots = tlx.allocate_tensor_descriptor(2)
+    first = 0
+    for g in range(groups):
+        height = tl.load(rows + g)
+        source = tlx.make_tensor_descriptor(slots[0], x + first * columns, [height, columns], [columns, 1], [64, 64])
+        target = tlx.make_tensor_descriptor(slots[1], out + first * columns, [height, columns], [columns, 1], [64, 64])
+        for i in range(0, height, 64):
+            target.store([i, 0], source.load([i, 0]))
+        first += height
+
+
+def test_a_map_is_written_and_acquired_outside_of_the_loop_that_copies_by_it() -> None:
+    """An acquire drops the map from the descriptor cache, so none may stand beside a copy."""
+    made = grouped.warmup(tl.float16, tl.float16, tl.int32, 8, 512, target="sm_90")
+    sass = disassemble(made.asm["cubin"])
+    (loop,) = loops_around(sass, "UTMALDG")
+    assert loop.count("UTMALDG", "UTMASTG") == 2 and loop.count("UTMACCTL", "ATOMG") == 0
+    code, _ = parse(sass)
+    counts = Counter(name for name, _ in code)
+    assert counts["UTMACCTL.IV"] == 2 and not made.spill_bytes

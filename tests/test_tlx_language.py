@@ -63,6 +63,13 @@ def k() -> Iterator[Tile]:
         yield kernel
 
 
+def made(
+    k: Tile, slot: Any = None, shape: Any = (8, 64), strides: Any = (64, 1), block: Any = (8, 64), padding: str = "zero"
+) -> Any:
+    """A descriptor of halves that the kernel makes."""
+    return tlx.make_tensor_descriptor(slot, k.param(Pointer(tl.float16)), shape, strides, block, padding)
+
+
 def tail(k: Tile, count: int) -> list[str]:
     """The last lines of the verified kernel."""
     return k.text().splitlines()[-count:]
@@ -202,6 +209,28 @@ def test_descriptor_copies(k: Tile) -> None:
         "tma_prefetch %d, _, %i, %i",
         "prefetch_descriptor %d",
     ]
+
+
+def test_descriptors_are_made(k: Tile) -> None:
+    n, m = k.number(), k.number(I64)
+    slots = tlx.allocate_tensor_descriptor(3)
+    d = tlx.make_tensor_descriptor(slots[n], k.param(Pointer(tl.float16)), [n, 64], [m, 1], [8, 64], "nan")
+    again = tlx.reinterpret_tensor_descriptor(slots[0], [8, 64], tl.float16)
+    assert (d.shape, d.strides, d.block_shape, d.dtype) == ((n, 64), (m, 1), (8, 64), tl.float16)
+    assert (again.block_shape, again.dtype) == ((8, 64), tl.float16) and not hasattr(again, "shape")
+    own = made(k)
+    assert own.shape == (8, 64) and k.module.attrs["workspace"] == 128 * 4
+    text = k.text()
+    for line in (
+        "%0 = local_alloc : buffer<128xu8, smem>",
+        "%1 = descriptor_slots {count = 3, offset = 0} : ptr<u8>",
+        "%2 = descriptor_slot %1, %i : ptr<u8>",
+        '{padding = "nan"}',
+        "descriptor_slots {count = 1, offset = 384} : ptr<u8>",
+        '{padding = "zero"}',
+    ):
+        assert line in text, text
+    assert text.count("acquire_descriptor") == 3 and text.count("encode_descriptor") == 2
 
 
 def test_a_block_may_have_leading_ones(k: Tile) -> None:
@@ -688,7 +717,7 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         lambda k: tlx.async_descriptor_load(k.param(Pointer(tl.float16)), k.buf(8, 64), [0, 0], k.bar()),
         "error: the first argument of async_descriptor_load is a tensor descriptor\n"
         "  found: a scalar tl.ptr(tl.float16)\n"
-        "  fix: pass a tlxc.TensorDescriptor as an argument",
+        "  fix: pass a tlxc.TensorDescriptor as an argument, or make one with tlx.make_tensor_descriptor",
     ),
     (
         "load_of_another_block",
@@ -899,14 +928,169 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         "  found: a descriptor of blocks (8, 64) of tl.float16\n"
         "  fix: pass tensormap=True for a descriptor",
     ),
+    # descriptors that a kernel makes
     (
-        "descriptor_of_the_device",
-        lambda k: tlx.make_tensor_descriptor(None, k.param(Pointer(tl.float16)), [8, 64], [64, 1], [8, 64]),
-        "error: make_tensor_descriptor is not supported: a kernel does not make descriptors\n"
-        "  found: a descriptor made on the device\n"
-        "  allowed: descriptors that are parameters of the kernel\n"
-        "  fix: pass tlxc.TensorDescriptor(tensor, block_shape=[...]) as an argument, one for each tensor and block "
-        "shape",
+        "no_slots",
+        lambda k: tlx.allocate_tensor_descriptor(0),
+        "error: allocate_tensor_descriptor gives one slot at least\n  found: num=0",
+    ),
+    (
+        "slots_at_run_time",
+        lambda k: tlx.allocate_tensor_descriptor(k.number()),
+        "error: the number of slots must be a compile-time integer\n"
+        "  found: a scalar tl.int32\n"
+        "  fix: pass the value as a tl.constexpr parameter",
+    ),
+    (
+        "index_of_a_slot",
+        lambda k: tlx.allocate_tensor_descriptor(2)[2],
+        "error: the index of a slot is out of range\n"
+        "  found: 2 in an array of 2 slots for descriptors\n"
+        "  allowed: 0 to 1",
+    ),
+    (
+        "made_in_an_array",
+        lambda k: made(k, tlx.allocate_tensor_descriptor(2)),
+        "error: make_tensor_descriptor takes one slot\n"
+        "  found: an array of 2 slots for descriptors\n"
+        "  fix: index the array: slots[i]",
+    ),
+    (
+        "made_in_no_slot",
+        lambda k: made(k, k.param(Pointer(tl.int8))),
+        "error: the desc_ptr of make_tensor_descriptor is a slot for a descriptor\n"
+        "  found: a scalar tl.ptr(tl.int8)\n"
+        "  allowed: slots[i], or None for a slot of its own\n"
+        "  fix: allocate slots before: slots = tlx.allocate_tensor_descriptor(num=...)",
+    ),
+    (
+        "made_in_a_descriptor",
+        lambda k: made(k, k.desc(8, 64)),
+        "error: the desc_ptr of make_tensor_descriptor is a slot for a descriptor\n"
+        "  found: a descriptor of blocks (8, 64) of tl.float16\n"
+        "  allowed: slots[i], or None for a slot of its own\n"
+        "  fix: allocate slots before: slots = tlx.allocate_tensor_descriptor(num=...)",
+    ),
+    (
+        "made_of_a_tile",
+        lambda k: tlx.make_tensor_descriptor(None, k.buf(8, 64), [8, 64], [64, 1], [8, 64]),
+        "error: the base of make_tensor_descriptor is a scalar pointer\n"
+        "  found: a buffer (8, 64) of tl.float16\n"
+        "  allowed: a pointer parameter of the kernel, or such a pointer plus an offset",
+    ),
+    (
+        "made_with_other_ranks",
+        lambda k: made(k, strides=[1]),
+        "error: shape, strides and block_shape of make_tensor_descriptor have one length\n"
+        "  found: 2 extents, 1 strides and a block of 2 dimensions\n"
+        "  allowed: 1 to 5 of each",
+    ),
+    (
+        "made_of_six_dimensions",
+        lambda k: made(k, shape=[1] * 6, strides=[64] * 5 + [1], block=[1] * 5 + [64]),
+        "error: shape, strides and block_shape of make_tensor_descriptor have one length\n"
+        "  found: 6 extents, 6 strides and a block of 6 dimensions\n"
+        "  allowed: 1 to 5 of each",
+    ),
+    (
+        "made_of_narrow_blocks",
+        lambda k: made(k, block=[8, 4]),
+        "error: the block_shape of make_tensor_descriptor is none of a descriptor\n"
+        "  found: block_shape=(8, 4) of tl.float16\n"
+        "  allowed: 1 to 5 positive extents, the last of a multiple of 16 bytes; dtypes other than bool",
+    ),
+    (
+        "made_of_bools",
+        lambda k: tlx.make_tensor_descriptor(None, k.param(Pointer(tl.int1)), [8, 64], [64, 1], [8, 64]),
+        "error: the block_shape of make_tensor_descriptor is none of a descriptor\n"
+        "  found: block_shape=(8, 64) of tl.int1\n"
+        "  allowed: 1 to 5 positive extents, the last of a multiple of 16 bytes; dtypes other than bool",
+    ),
+    (
+        "made_of_run_time_blocks",
+        lambda k: made(k, block=[k.number(), 64]),
+        "error: an extent of block_shape must be a compile-time integer\n"
+        "  found: a scalar tl.int32\n"
+        "  fix: pass the value as a tl.constexpr parameter",
+    ),
+    (
+        "made_of_columns",
+        lambda k: made(k, strides=[1, 64]),
+        "error: the last stride of make_tensor_descriptor is the compile-time int 1\n"
+        "  found: the compile-time value 64\n"
+        "  fix: write strides=[..., 1]; a tensor that is contiguous along another dimension is described with its "
+        "dimensions in that order",
+    ),
+    (
+        "made_with_a_run_time_last_stride",
+        lambda k: made(k, strides=[64, k.number()]),
+        "error: the last stride of make_tensor_descriptor is the compile-time int 1\n"
+        "  found: a scalar tl.int32\n"
+        "  fix: write strides=[..., 1]; a tensor that is contiguous along another dimension is described with its "
+        "dimensions in that order",
+    ),
+    (
+        "made_of_misaligned_rows",
+        lambda k: made(k, strides=[60, 1]),
+        "error: a stride of make_tensor_descriptor is no multiple of 16 bytes\n"
+        "  found: 60 elements of tl.float16\n"
+        "  allowed: positive multiples of 8 elements, but for the last stride, which is 1\n"
+        "  fix: pad the rows of the tensor",
+    ),
+    (
+        "made_with_a_float_stride",
+        lambda k: made(k, strides=[k.number(tl.float32), 1]),
+        "error: a stride of make_tensor_descriptor is an integer scalar\n  found: a scalar tl.float32",
+    ),
+    (
+        "made_of_nothing",
+        lambda k: made(k, shape=[0, 64]),
+        "error: a tensor without elements has no descriptor\n"
+        "  found: the extent 0 in the shape of make_tensor_descriptor\n"
+        "  allowed: extents of 1 and more",
+    ),
+    (
+        "made_with_a_float_extent",
+        lambda k: made(k, shape=[k.number(tl.float32), 64]),
+        "error: an extent in the shape of make_tensor_descriptor is an integer scalar\n"
+        "  found: a scalar tl.float32\n"
+        "  allowed: ints, and run-time integer scalars\n"
+        "  fix: convert it with `.to(tl.int32)`",
+    ),
+    (
+        "made_with_another_padding",
+        lambda k: made(k, padding="inf"),
+        "error: unknown padding_option of make_tensor_descriptor\n  found: 'inf' (str)\n  allowed: 'zero', 'nan'",
+    ),
+    (
+        "integers_padded_with_nan",
+        lambda k: tlx.make_tensor_descriptor(None, k.param(Pointer(tl.int8)), [8, 64], [64, 1], [8, 64], "nan"),
+        "error: only floats are padded with NaN\n"
+        "  found: padding_option='nan' for tl.int8\n"
+        "  allowed: padding_option='zero'",
+    ),
+    (
+        "reinterpreted_without_a_slot",
+        lambda k: tlx.reinterpret_tensor_descriptor(None, [8, 64], tl.float16),
+        "error: the desc_ptr of reinterpret_tensor_descriptor is a slot for a descriptor\n"
+        "  found: None (NoneType)\n"
+        "  allowed: slots[i]\n"
+        "  fix: allocate slots before: slots = tlx.allocate_tensor_descriptor(num=...)",
+    ),
+    (
+        "reinterpreted_without_a_dtype",
+        lambda k: tlx.reinterpret_tensor_descriptor(tlx.allocate_tensor_descriptor(1)[0], [8, 64], 16),
+        "error: the dtype of reinterpret_tensor_descriptor must be a dtype\n"
+        "  found: the compile-time value 16\n"
+        "  allowed: tl.int1, tl.int8, tl.int16, tl.int32, tl.int64, tl.uint8, tl.uint16, tl.uint32, tl.uint64, "
+        "tl.float16, tl.bfloat16, tl.float32",
+    ),
+    (
+        "reinterpreted_as_narrow_blocks",
+        lambda k: tlx.reinterpret_tensor_descriptor(tlx.allocate_tensor_descriptor(1)[0], [8, 4], tl.float16),
+        "error: the block_shape of reinterpret_tensor_descriptor is none of a descriptor\n"
+        "  found: block_shape=(8, 4) of tl.float16\n"
+        "  allowed: 1 to 5 positive extents, the last of a multiple of 16 bytes; dtypes other than bool",
     ),
     # layouts of buffers
     (
@@ -1120,6 +1304,8 @@ MISSING: list[tuple[str, Callable[[Tile], Any], str]] = [
     ("gfx950", lambda k: tlx.alloc_barriers(1), "an mbarrier does not exist on gfx950"),
     ("gfx950", lambda k: tlx.cluster_barrier(), "cluster_barrier does not exist on gfx950"),
     ("gfx950", lambda k: tlx.async_descriptor_store_wait(), "async_descriptor_store_wait does not exist on gfx950"),
+    ("gfx950", lambda k: made(k), "make_tensor_descriptor does not exist on gfx950"),
+    ("gfx950", lambda k: tlx.allocate_tensor_descriptor(1), "allocate_tensor_descriptor does not exist on gfx950"),
     ("sm_100", lambda k: tlx.async_dot(k.buf(64, 16), k.buf(16, 8)), "async_dot on registers does not exist on sm_100"),
     *(("sm_100", call, f"tlx.{name} has no code for sm_100 yet") for name, _, call in BLACKWELL),
 ]

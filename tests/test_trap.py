@@ -191,6 +191,18 @@ def test_a_launch_passes_the_record(fake: FakeDriver, limited: None) -> None:
     assert tlxc.explain_trap() == "No wait on an mbarrier has given up."
 
 
+def test_a_workspace_comes_before_the_record(fake: FakeDriver, limited: None) -> None:
+    def copy(x, n):  # type: ignore[no-untyped-def]
+        tile = tlx.make_tensor_descriptor(None, x, [n, 64], [64, 1], [8, 64])
+        tile.store([0, 0], tile.load([0, 0]))
+
+    kernel, fake.parameters = tlxc.kernel(copy), 4
+    made = kernel[(2,)](Array(float32, address=0x9990), 7)
+    (record,) = trap._records
+    assert fake.memory == [("alloc", 2 * made.workspace, 0), ("free", 0x701000, 0)]
+    assert fake.launches[0].words == [0x9990, 7, 0x701000, record.address + SHIFT]
+
+
 def test_a_record_for_each_gpu_and_kernel(fake: FakeDriver, limited: None) -> None:
     fake.parameters = 3
     for kernel in (tlxc.kernel(hang), tlxc.kernel(hang)):

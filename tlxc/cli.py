@@ -245,6 +245,7 @@ def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, s
         "cluster": facts["cluster"],
         "threads": facts["threads"],
         "shared": compiled.shared,
+        "workspace": _workspace_facts(facts["workspace"]),
         "grid": "CTAs along x, y and z: tl.program_id(0), (1) and (2); a CTA has `threads` threads along x",
         "params": [
             _parameter_facts(name, argument, compiled_to)
@@ -255,6 +256,13 @@ def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, s
         "sha256": hashlib.sha256(compiled.binary).hexdigest(),
         **{name: facts[name] for name in copied},
     }
+
+
+def _workspace_facts(size: int) -> dict[str, Any] | None:
+    """What the loader allocates for every launch and passes as one more parameter; None where the kernel takes none."""
+    if not size:
+        return None
+    return {"bytes_per_cta": size, "align": 128, "passed": "as a pointer after the params, to memory of this launch"}
 
 
 def _parameter_facts(name: str, argument: Any, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -252,6 +252,7 @@ def _launch_facts(module: Module, target: Target) -> dict[str, Any]:
         "cluster": list(module.cluster),
         "threads": module.attrs.get("total_warps", module.num_warps) * target.warp_size,
         "shared": module.attrs.get("shared", 0),
+        "workspace": module.attrs.get("workspace", 0),
         "params": [_parameter_facts(p) for p in module.params],
         "memory_map": module.attrs.get("memory_map", ()),
     }

@@ -496,6 +496,8 @@ def _emulate(
     given = [named.get(name, defaults[name]) for name, _ in wanted.arguments]
     passed = [_emulated(value, p.type) for value, p in zip(given, built.module.params)]
     extents = (*grid, 1, 1)[:3]
+    if size := built.module.attrs.get("workspace", 0):
+        passed.append(np.full(size * int(np.prod(extents)), POISON, np.uint8))
     launch(built.llvm, extents, built.threads, passed, built.shared, built.warp_size, cluster=cluster, seed=seed)
     return built
 

@@ -13,7 +13,7 @@ from tlxc.targets.target import FEATURES
 
 from .amdgpu.emitter import AmdgpuEmitter
 from .llvm_text import Writer, memory_type
-from .nvptx import barrier, cluster, copies, matrices, mma, tma, trap
+from .nvptx import barrier, cluster, copies, descriptors, matrices, mma, tma, trap
 from .nvptx.emitter import NvptxEmitter
 from .simt import buffer, control, convert, math, memory, reduce, shape, task, tasks  # noqa: F401  (fill LOWER)
 from .simt.emitter import Emitter
@@ -26,6 +26,7 @@ VENDOR_OPS: dict[str, dict[str, Lower]] = {
         **mma.LOWERINGS,
         **barrier.LOWERINGS,
         **tma.LOWERINGS,
+        **descriptors.LOWERINGS,
         **copies.LOWERINGS,
         **cluster.LOWERINGS,
         "local_load": matrices.local_load,
@@ -63,7 +64,7 @@ REFUSED: dict[str, dict[str, str]] = {
 # Op -> the feature that a target of NVIDIA must have for it
 NEEDS: dict[str, str] = {
     **{kind: "cluster" for kind, r in OPS.items() if r.family == "cluster"},
-    **{kind: "tma" for kind in tma.LOWERINGS},
+    **{kind: "tma" for kind in (*tma.LOWERINGS, *descriptors.LOWERINGS)},
     **dict.fromkeys(("async_load", "async_load_commit", "async_load_wait"), "cp.async"),
     **dict.fromkeys(("bulk_load", "bulk_store", "fence_async_shared"), "bulk"),
     **dict.fromkeys(("alloc_barriers", "barrier_view", "barrier_wait", "barrier_arrive", "barrier_expect"), "mbarrier"),
@@ -155,6 +156,8 @@ def generate(module: Module, target: Target) -> str:
     low.region(module.body)
     writer.emit("ret void")
     params = [_parameter(p, name) for p, name in zip(module.params, names)]
+    if descriptors.workspace_of(module):
+        params.append(f"{descriptors.PARAMETER_TYPE} align {descriptors.MAP_BYTES} {descriptors.PARAMETER}")
     if trap.is_limited(module):
         params.append(f"{trap.PARAMETER_TYPE} align {trap.RECORD_BYTES} {trap.PARAMETER}")
     head = emitter.kernel_head(module.name, params)

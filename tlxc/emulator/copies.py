@@ -62,8 +62,10 @@ def load_block(
         at = to & ((1 << RANK_SHIFT) - 1)
 
         def source(at: int = at) -> Array:
+            map_.under_way -= 1
             return map_.image(map_.read(start), at)
 
+        map_.under_way += 1
         _write(cta, lane, to, counter, map_.bytes, source, f"A load of the block at {tuple(start)}")
 
 
@@ -149,7 +151,13 @@ def store_block(cta: Cta, lane: int, map_: TensorMap, start: Sequence[int], addr
     if min(start) < 0:
         raise EmulatorError(f"A store of the block at {tuple(start)}: it may end beyond its tensor, not begin before.")
     at = address & ((1 << RANK_SHIFT) - 1)
-    _store(cta, lane, address, map_.bytes, lambda data: map_.write(start, map_.block(data, at), reduction))
+
+    def put(data: Array) -> None:
+        map_.under_way -= 1
+        map_.write(start, map_.block(data, at), reduction)
+
+    map_.under_way += 1
+    _store(cta, lane, address, map_.bytes, put)
 
 
 def store_bytes(

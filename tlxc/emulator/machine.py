@@ -20,6 +20,7 @@ from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.memory import RANK_SHIFT, SHARED_WINDOW, GlobalMemory
 from tlxc.emulator.parse import Instruction
 from tlxc.emulator.shared import SharedMemory
+from tlxc.emulator.tensormap import TensorMap
 from tlxc.emulator.values import Array, LaneValue, merge
 
 if TYPE_CHECKING:
@@ -128,9 +129,25 @@ class Cta:
         self.copies: list[list[list[tuple[Array, Array, Array]]]] = [[[]] for _ in range(self.warps)]
         self.groups: dict[int, BulkGroups] = {}
         self.frames: dict[Any, Any] = {}
+        self.acquired: dict[int, Array] = {}  # per tensor map, which of those published there each lane has acquired
         self.ticks = 0
         for slot in program.shared_slots if rank else ():
             self.regs[slot] = self.regs[slot] + np.uint64(rank << RANK_SHIFT)
+
+    def acquire_map(self, address: int, lanes: Array) -> None:
+        """fence.proxy.tensormap by some lanes: they may use the map that stands there now."""
+        known = self.acquired.setdefault(address, np.zeros(self.lanes, np.int64))
+        known[lanes] = self.global_memory.published.get(address, 0)
+
+    def tensor_map(self, address: int, lane: int) -> TensorMap:
+        """The map by which a lane copies."""
+        published = self.global_memory.published.get(address, 0)
+        if published and (address not in self.acquired or self.acquired[address][lane] != published):
+            raise EmulatorError(
+                f"Lane {lane} copies by a tensor map that was published at {address:#x} since it acquired it last; "
+                "fence.proxy.tensormap comes before."
+            )
+        return self.global_memory.tensor_map(address)
 
     def tick(self) -> int:
         """A clock that moves on whenever it is read."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tlxc.emulator.errors import EmulatorError
-from tlxc.emulator.tensormap import TensorMap
+from tlxc.emulator.tensormap import MAP_BYTES, TensorMap, decode
 from tlxc.emulator.values import Array
 
 _SHIFT = 37
@@ -92,15 +92,47 @@ class GlobalMemory:
     def __init__(self) -> None:
         self.buffers: dict[int, Buffer] = {}
         self.maps: dict[int, TensorMap] = {}
+        self.published: dict[int, int] = {}
+        self.made: dict[int, TensorMap] = {}
 
     def add_map(self, index: int, map_: TensorMap) -> None:
         """A tensor map as argument `index`; its 128 bytes are not to be read."""
         self.maps[buffer_address(index)] = map_
 
+    def publish_map(self, address: int, data: Array, lane: int) -> None:
+        """A tensor map that a kernel made arrives at an address."""
+        if address % MAP_BYTES:
+            raise EmulatorError(f"A tensor map is published at {address:#x}, no multiple of {MAP_BYTES} bytes.")
+        old = self.made.pop(address, None)
+        if old is not None and old.under_way:
+            raise EmulatorError(
+                f"A tensor map is published at {address:#x}, where copies by the one before are still under way."
+            )
+        self.store(np.array([address], np.uint64), data[None, :], np.array([lane]))
+        self.published[address] = self.published.get(address, 0) + 1
+
     def tensor_map(self, address: int) -> TensorMap:
+        """The map of a kernel argument, or the one that was published last at an address."""
+        if address in self.published:
+            if address not in self.made:
+                data = self.load(np.array([address], np.uint64), MAP_BYTES, np.zeros(1, np.int64))
+                self.made[address] = decode(data[0].copy(), self._place)
+            return self.made[address]
         if address not in self.maps:
-            raise EmulatorError(f"The address {address:#x} is not that of a tensor map that the kernel was given.")
+            raise EmulatorError(
+                f"The address {address:#x} is neither that of a tensor map that the kernel was given nor of one that "
+                "it published."
+            )
         return self.maps[address]
+
+    def _place(self, address: int) -> tuple[Array, int]:
+        """(bytes of a buffer, offset into them) of an address."""
+        number = address >> _SHIFT
+        offset = address - ((number << _SHIFT) + _MIDDLE)
+        buffer = self.buffers.get(number)
+        if buffer is None or offset < 0:
+            raise EmulatorError(f"A tensor map holds the address {address:#x}, which is in no buffer.")
+        return buffer.bytes.data, offset
 
     def add_argument(self, index: int, array: Array) -> None:
         if not array.flags.c_contiguous:

@@ -131,7 +131,7 @@ def _load_block(call: Instruction, match: Match[str], attributes: str) -> Handle
             to, barrier, pointer = (int(a[lane]) for a in args[:3])
             mask = None if own or not args[rank + 5][lane] else int(args[rank + 3][lane])
             start = _coordinates(args[3 : 3 + rank], lane)
-            copies.load_block(cta, lane, to, cta.global_memory.tensor_map(pointer), start, barrier, mask)
+            copies.load_block(cta, lane, to, cta.tensor_map(pointer, lane), start, barrier, mask)
         return ()
 
     return run
@@ -143,7 +143,7 @@ def _store_block(call: Instruction, match: Match[str], attributes: str) -> Handl
 
     def run(cta: Cta, args: list[Any]) -> tuple[()]:
         for lane in each_lane(cta.active):
-            map_ = cta.global_memory.tensor_map(int(args[1][lane]))
+            map_ = cta.tensor_map(int(args[1][lane]), lane)
             copies.store_block(cta, lane, map_, _coordinates(args[2 : 2 + rank], lane), int(args[0][lane]), reduction)
         return ()
 

@@ -228,7 +228,7 @@ def _load_block(i: PtxInstruction) -> Action:
         to, signal, mask = frame.addresses(dst), frame.addresses(barrier), _multicast(i, frame, rest)
         maps, start = _block(i, frame, block)
         for lane in each_lane(frame.mask):
-            map_ = frame.cta.global_memory.tensor_map(int(maps[lane]))
+            map_ = frame.cta.tensor_map(int(maps[lane]), lane)
             targets = None if mask is None else int(mask[lane])
             place = [int(c[lane]) for c in start]
             copies.load_block(frame.cta, lane, int(to[lane]), map_, place, int(signal[lane]), targets)
@@ -249,7 +249,7 @@ def _store_block(i: PtxInstruction) -> Action:
         maps, start = _block(i, frame, block)
         at = frame.addresses(source)
         for lane in each_lane(frame.mask):
-            map_ = frame.cta.global_memory.tensor_map(int(maps[lane]))
+            map_ = frame.cta.tensor_map(int(maps[lane]), lane)
             copies.store_block(frame.cta, lane, map_, [int(c[lane]) for c in start], int(at[lane]), reduction)
 
     return run

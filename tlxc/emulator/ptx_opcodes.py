@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tlxc.emulator import matrix, numerics, nvptx, ptx_async
+from tlxc.emulator import matrix, numerics, nvptx, ptx_async, ptx_tensormap
 from tlxc.emulator.errors import EmulatorError
 from tlxc.emulator.instructions import FCMP
 from tlxc.emulator.ptx_operands import (
@@ -430,6 +430,8 @@ def _constant(i: PtxInstruction, at: int) -> int:
 
 # -- synchronisation
 def _fence(i: PtxInstruction) -> Action:
+    if i.has("tensormap::generic"):
+        return ptx_tensormap.fence(i)
     if i.has("proxy"):
         return lambda frame: frame.cta.cluster.clocks.proxy_fence(np.unique(frame.cta.agents[frame.mask]))
     if i.has("mbarrier_init"):
@@ -604,6 +606,7 @@ OPCODES: dict[str, Compile] = {
     "mbarrier": ptx_async.mbarrier_,
     "mapa": ptx_async.mapa,
     "elect": ptx_async.elect,
+    "tensormap": ptx_tensormap.tensormap,
     **dict.fromkeys(("setmaxnreg", "griddepcontrol", "prefetch", "nanosleep"), _nothing),
     "fence": _fence,
     "membar": _nothing,

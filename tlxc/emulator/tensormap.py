@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tlxc.emulator import numerics
@@ -17,6 +18,25 @@ from tlxc.emulator.values import Array
 # swizzle width in bytes -> mask of the 16-byte piece's number that is xored with the number of the 128-byte line
 _SWIZZLE = {0: 0, 32: 1, 64: 3, 128: 7}
 _MAX_BOX, _MAX_RANK = 256, 5
+
+MAP_BYTES = 128
+# A map that a kernel makes: fields by the names of tensormap.replace.  Where hardware has them is not documented, so
+# their places in the 128 bytes are the emulator's own.
+MAP = np.dtype(
+    {
+        "names": (
+            "global_address global_stride box_dim global_dim element_stride rank elemtype interleave_layout "
+            "swizzle_mode fill_mode".split()
+        ),
+        "formats": ["u8", "(4,)u8", "(5,)u4", "(5,)u4", "(5,)u4", "u4", "u4", "u4", "u4", "u4"],
+        "itemsize": MAP_BYTES,
+    }
+)
+_ELEMENTS = {
+    **{number: np.dtype(name) for number, name in enumerate("u1 u2 u4 i4 u8 i8 f2 f4".split())},
+    10: np.dtype(ml_dtypes.bfloat16),
+}
+_SWIZZLE_MODES = {0: 0, 1: 32, 2: 64, 3: 128}
 
 REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
@@ -59,6 +79,7 @@ class TensorMap:
         self.tensor = np.ndarray(self.shape[::-1], words, elements, 0, self.strides[::-1])
         self.inner_bytes = self.box[0] * self.dtype.itemsize
         self.bytes = int(np.prod(self.box)) * self.dtype.itemsize
+        self.under_way = 0  # copies by it that have been issued and not landed
 
     def _validate(self, array: Array, offset: int, elem_strides: Sequence[int]) -> None:
         rank, inner = len(self.shape), self.box[0] * self.dtype.itemsize
@@ -125,6 +146,29 @@ class TensorMap:
     def block(self, image: Array, address: int) -> Array:
         """The inverse of `image`."""
         return image[self.places(address)].reshape(-1) if self.swizzle else image
+
+
+def decode(data: Array, memory: Callable[[int], tuple[Array, int]]) -> TensorMap:
+    """The map that a kernel made, from its 128 bytes; `memory` gives the (array, byte offset) of a global address."""
+    fields = data.view(MAP)[0]
+    rank = int(fields["rank"]) + 1
+    shape, box, steps = ([int(n) for n in fields[name][:rank]] for name in ("global_dim", "box_dim", "element_stride"))
+    element, swizzle = _ELEMENTS.get(int(fields["elemtype"])), _SWIZZLE_MODES.get(int(fields["swizzle_mode"]))
+    rules = (
+        (rank <= _MAX_RANK, f"its rank is {rank}; 1 to {_MAX_RANK} are possible"),
+        (min(shape) > 0, f"its extents are {shape}; none is 0"),
+        (element is not None, f"its element type is number {fields['elemtype']}, which is not supported"),
+        (swizzle is not None, f"its swizzle is number {fields['swizzle_mode']}, which is not supported"),
+        (fields["interleave_layout"] == 0, "an interleaved layout is not supported"),
+        (fields["fill_mode"] <= 1, f"its fill mode is number {fields['fill_mode']}; 0 and 1 are possible"),
+    )
+    for holds, message in rules:
+        if not holds:
+            raise EmulatorError(f"The tensor map is not valid: {message}.")
+    strides = [int(n) for n in fields["global_stride"][: rank - 1]]
+    fill = np.nan if fields["fill_mode"] else 0.0
+    place = memory(int(fields["global_address"]))
+    return TensorMap(place, shape, strides, box, steps, swizzle or 0, element, fill)
 
 
 def reduce(name: str, old: Array, new: Array) -> Array:

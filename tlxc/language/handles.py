@@ -77,7 +77,7 @@ class remote_mbarrier(handle):
 
 
 class tensor_descriptor(handle):
-    """A tensor in global memory that TMA copies by blocks: a kernel parameter, made on the host."""
+    """A tensor in global memory that TMA copies by blocks: a parameter made on the host, or made by the kernel."""
 
     __slots__ = ()
 
@@ -111,6 +111,44 @@ class tensor_descriptor(handle):
         from . import tma
 
         tma.descriptor_store(self, offsets, value)
+
+
+class made_descriptor(tensor_descriptor):
+    """A descriptor that the kernel made: it also has the `shape` and the `strides` that it was given, in elements."""
+
+    __slots__ = ("shape", "strides")
+
+    def __init__(self, value: Value, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> None:
+        super().__init__(value)
+        self.shape, self.strides = shape, strides
+
+
+class descriptor_slot(handle):
+    """Memory of the CTA for one descriptor: what indexing the result of `tlx.allocate_tensor_descriptor` gives."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return "a slot for a descriptor"
+
+
+class descriptor_slots(handle):
+    """An array of slots for descriptors: what `tlx.allocate_tensor_descriptor` gives; `slots[i]` is one of them."""
+
+    __slots__ = ()
+
+    @property
+    def count(self) -> int:
+        """How many slots there are."""
+        assert self.value.op is not None
+        return int(self.value.op.attrs["count"])
+
+    def describe(self) -> str:
+        return f"an array of {self.count} slots for descriptors"
+
+    def __getitem__(self, index: Any) -> descriptor_slot:
+        at = index_of(index, self.count, self)
+        return descriptor_slot(builder().emit("descriptor_slot", self.value, at, type=self.value.type))
 
 
 class async_token(handle):
@@ -176,7 +214,7 @@ def predicate(x: Any, what: str = "pred") -> Value | None:
 
 def index_of(index: Any, count: int, whole: handle) -> Value:
     """The index of one element of an array of `count`, which is 0 for what is no array."""
-    name = "buffer" if isinstance(whole, buffered_tensor) else "barrier"
+    name = {buffered_tensor: "buffer", descriptor_slots: "slot"}.get(type(whole), "barrier")
     if not count:
         fix = "take a part of it with tlx.local_slice" if name == "buffer" else "use it without an index"
         raise CompileError(f"only an array of {name}s is indexed", found=whole.describe(), fix=fix)
@@ -220,7 +258,9 @@ def one_barrier(x: Any, what: str) -> mbarrier:
 def a_descriptor(x: Any, what: str) -> tensor_descriptor:
     if not isinstance(x, tensor_descriptor):
         raise CompileError(
-            f"{what} is a tensor descriptor", found=describe(x), fix="pass a tlxc.TensorDescriptor as an argument"
+            f"{what} is a tensor descriptor",
+            found=describe(x),
+            fix="pass a tlxc.TensorDescriptor as an argument, or make one with tlx.make_tensor_descriptor",
         )
     return x
 

@@ -53,11 +53,11 @@ from .cluster import (
     remote_shmem_store,
 )
 from .core import as_tensor, builtin, check_dtype
+from .descriptor import allocate_tensor_descriptor, make_tensor_descriptor, reinterpret_tensor_descriptor
 from .handles import async_token, buffered_tensor, mbarrier, tensor_descriptor
 from .layout import dump_layout, layout, require_layout, swizzled_layout
 from .task import async_task, async_task_replica_id, async_tasks, clock64, get_bufidx_phase, thread_id, vote_ballot_sync
 from .tma import (
-    allocate_tensor_descriptor,
     async_descriptor_load,
     async_descriptor_prefetch_tensor,
     async_descriptor_store,
@@ -66,10 +66,8 @@ from .tma import (
     async_load_commit_group,
     async_load_wait_group,
     async_store,
-    make_tensor_descriptor,
     prefetch,
     prefetch_descriptor,
-    reinterpret_tensor_descriptor,
 )
 
 

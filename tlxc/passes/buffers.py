@@ -6,7 +6,7 @@ the layout of the buffers that it fills or reads; and each buffer is laid out as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from math import gcd, prod
 from typing import NamedTuple
@@ -207,20 +207,47 @@ class _Touched(NamedTuple):
 
 def _describe(module: Module, target: Target) -> None:
     """Gives descriptors the layout of their buffers, or the default where no copy uses them."""
-    touched: dict[Value, _Touched] = {}
+    touched: dict[Hashable, _Touched] = {}
+    made = {_map_of(op.inputs[0]) for op in module.walk() if op.kind == "encode_descriptor"}
     for op in module.walk():
         if op.kind in ("tma_load", "tma_store"):
             desc, buf = op.inputs[:2]
+            if desc.op is not None and _map_of(desc) not in made:
+                raise _unmade(op, desc)
             new = _Touched(_block(op, desc, memory_of(buf)), op, allocation(buf))
-            old = touched.setdefault(desc, new)
+            old = touched.setdefault(_map_of(desc), new)
             if old.block != new.block:
                 raise _conflict(desc, old, new)
     values = [p.value for p in module.params] + [v for op in module.walk() for v in op.results]
-    for v in values:
-        if isinstance(v.type, Descriptor):
-            d = v.type
-            fallback = d.box_layout or default_memory(d.shape, d.dtype.bytes, target)
-            v.type = replace(d, box_layout=touched[v].block if v in touched else fallback)
+    maps = {v: _map_of(v) for v in values if isinstance(v.type, Descriptor)}
+    for v, key in maps.items():
+        d = v.type
+        assert isinstance(d, Descriptor)
+        fallback = d.box_layout or default_memory(d.shape, d.dtype.bytes, target)
+        v.type = replace(d, box_layout=touched[key].block if key in touched else fallback)
+
+
+def _map_of(desc: Value) -> Hashable:
+    """What descriptors have in common that share a tensor map, as far as its box goes: a parameter is its own; those
+    that a kernel makes agree in the allocation of their slots and in their blocks."""
+    v, d = desc, desc.type
+    assert isinstance(d, Descriptor)
+    while v.op is not None and v.op.inputs:
+        v = v.op.inputs[0]
+    return desc if v.op is None else (v.op.attrs["offset"], d.shape, d.dtype)
+
+
+def _unmade(op: Op, desc: Value) -> CompileError:
+    assert isinstance(desc.type, Descriptor)
+    return CompileError(
+        "no tlx.make_tensor_descriptor fills the slots of this descriptor with such blocks",
+        found=f"a copy of blocks {desc.type.shape} of {desc.type.dtype!r}",
+        allowed="the block_shape and the dtype that some slot of the allocation is filled with",
+        fix="give tlx.reinterpret_tensor_descriptor the block_shape of tlx.make_tensor_descriptor, and the dtype of "
+        "its base",
+        loc=op.loc,
+        related=[("the descriptor is taken from its slot", desc.op.loc if desc.op else None)],
+    )
 
 
 def _block(op: Op, desc: Value, mem: Memory) -> Memory:
@@ -243,7 +270,8 @@ def _conflict(desc: Value, old: _Touched, new: _Touched) -> CompileError:
         f"the descriptor {desc.name or ''} copies to and from buffers of two layouts".replace("  ", " "),
         found=" and ".join(f"{name} with {t.block}" for t, name in places),
         allowed="one layout for all buffers of a descriptor: its tensor map has one box and one swizzle",
-        fix="give the buffers one shape and layout, or pass a second descriptor",
+        fix="give the buffers one shape and layout, or pass a second descriptor"
+        + ("" if desc.op is None else ", in slots of an allocation of its own"),
         loc=new.copy.loc,
         related=[
             (f"{name} is {what}", where.loc)

@@ -82,6 +82,7 @@ _ROWS: dict[str, tuple[tuple[int, bool, bool, str], ...]] = {
     "local_gather": ((0, False, False, ""),),
     "local_store": ((0, True, False, ""),),
     "local_scatter": ((0, True, False, ""),),
+    "encode_descriptor": ((1, True, False, ""),),
     "async_load": ((1, True, False, "async_load_wait"),),
     "dot": ((0, False, True, ""), (1, False, True, "")),
     "async_dot": ((0, False, True, "async_dot_wait"), (1, False, True, "async_dot_wait")),

@@ -22,7 +22,7 @@ from tlxc.targets import Target
 from .warps import copies_of
 
 ALIGNMENT = 16  # of any buffer: the widest access
-ASYNC_ALIGNMENT = 128  # of a buffer that TMA touches
+ASYNC_ALIGNMENT = 128  # of a buffer that TMA touches, and of a tensor map
 BARRIER_ALIGNMENT = 8
 _LOOPS = ("for", "while")
 _ALLOCATIONS = ("local_alloc", "alloc_barriers")
@@ -179,6 +179,8 @@ class _Ranges:
         live.widen(foreign[0] if foreign else (here, here))
         live.first, live.last = live.first or op, op
         # A published scalar is read by all warps, some of them late.
+        if op.kind == "encode_descriptor":
+            live.alignment = max(live.alignment, ASYNC_ALIGNMENT)
         if op.kind in _OUTLASTING or self.specialised and task is None:
             live.whole = True
             live.alignment = max(live.alignment, ASYNC_ALIGNMENT if isinstance(v.type, Buffer) else 0)

@@ -81,8 +81,10 @@ class _Wrapper:
         region.ops = out
 
     def for_all_warps(self, op: Op, local: set[Value]) -> bool:
-        if op.kind in _BY_ALL_WARPS or op.kind == "barrier" and op.attrs.get("cta"):
+        if op.kind == "barrier" and op.attrs.get("cta"):
             return True
+        if op.kind in _BY_ALL_WARPS:
+            return local.isdisjoint(op.inputs)
         return _recomputable(op) and local.isdisjoint(op.inputs) and not any(map(_is_tile, (*op.inputs, *op.results)))
 
     def flush(self, pending: list[Op], out: list[Op]) -> None:
@@ -143,7 +145,8 @@ class _Wrapper:
         assert v.op is not None
         if _is_tile(v):
             raise _captured(v, user)
-        if _recomputable(v.op) and not any(map(_is_tile, v.op.inputs)):
+        repeatable = _recomputable(v.op) or v.op.kind == "acquire_descriptor"  # every user of a map acquires it
+        if repeatable and not any(map(_is_tile, v.op.inputs)):
             copy = self.copy(v.op, lambda x: self.everywhere(x, user))
             self.after.setdefault(home, []).append(copy)
             self.reached.update(zip(v.op.results, copy.results))

@@ -49,6 +49,7 @@ _ACCESSES: dict[str, tuple[str, str]] = {
     "local_gather": ("reads", ""),
     "local_store": ("writes", ""),
     "local_scatter": ("writes", ""),
+    "encode_descriptor": ("writes", ""),
     "async_load": ("writes", "copying"),
     "dot": ("async_reads", ""),
     "async_dot": ("async_reads", "multiplying"),
@@ -65,7 +66,7 @@ _WAITS = {"async_load_wait": "copying", "async_dot_wait": "multiplying", "tma_st
 # Memory accesses of every thread, which an arrival by one of them must not overtake
 _BY_ALL = frozenset(
     "local_load local_gather local_store local_scatter load store atomic_rmw async_load async_load_wait remote_store "
-    "async_remote_store".split()
+    "async_remote_store encode_descriptor".split()
 )
 _ARRIVALS = ("barrier_arrive", "barrier_expect")
 _MEETINGS = ("barrier", "named_barrier_wait", "cluster_barrier")

@@ -116,7 +116,8 @@ def _name(copy: int) -> str:
 # Ops that one thread performs for its task, or that every warp does alike without the others.
 _ONE_WARP = frozenset(
     "barrier_wait barrier_arrive barrier_expect tma_load tma_store tma_store_wait tma_prefetch prefetch_descriptor "
-    "bulk_load bulk_store load store atomic_rmw prefetch reduce fence fence_async_shared".split()
+    "encode_descriptor acquire_descriptor bulk_load bulk_store load store atomic_rmw prefetch reduce fence "
+    "fence_async_shared".split()
 )
 
 

@@ -63,6 +63,11 @@ class CompiledKernel:
         return int(self.metadata["shared"])
 
     @property
+    def workspace(self) -> int:
+        """Global memory of a CTA in bytes that a launch passes after the arguments; 0 where the kernel takes none."""
+        return int(self.metadata.get("workspace", 0))
+
+    @property
     def registers(self) -> int | None:
         """Registers of a thread."""
         return self.metadata.get("registers")

@@ -20,7 +20,7 @@ from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.grid import Cluster, check_cluster, extents
-from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording
+from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording, with_workspace
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -250,10 +250,13 @@ class Kernel:
             slot_ready()
         function = compiled.load(gpu)
         record = compiled.record(gpu)
-        kinds = bound.kinds if record is None else bound.kinds + bytes((INTEGER,))
+        extra = (compiled.workspace > 0) + (record is not None)
+        kinds = bound.kinds + bytes((INTEGER,)) * extra
         launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, kinds)
         if record is not None:
             launcher = recording(launcher, record.pointer)
+        if compiled.workspace:
+            launcher = with_workspace(launcher, gpu, compiled.workspace)
         launcher = prepared(launcher, gpu, _maps(bound.kinds, compiled), bound.signature.cluster)
         plan = version.plans[key] = Plan(launcher, stream, compiled)
         return plan

@@ -7,7 +7,8 @@ convention as we use it (free-threaded, other than CPython) launch through cuda.
 
 A launcher is called as launch(grid, stream, *values) with one value for each run-time parameter, skipped ones included.
 It returns the driver's status, or `UNCLEAR` where it launched nothing because the grid is not a tuple of one to three
-positive integers within the limits.  Kernels with descriptors or clusters have a step in Python before it (`prepared`).
+positive integers within the limits.  Kernels with descriptors, clusters or a workspace have a step in Python before it
+(`prepared`, `with_workspace`).
 """
 
 from __future__ import annotations
@@ -322,6 +323,35 @@ def recording(launch: Launcher, record: int) -> Launcher:
         return launch(grid, stream, *values, record)
 
     return launch_recording
+
+
+def with_workspace(launch: Launcher, gpu: cuda.Device, size: int) -> Launcher:
+    """A launcher that passes the address of a workspace of `size` bytes a CTA after the values.
+
+    Each launch has its own, allocated before and freed after it in the order of its stream, so no two launches in
+    flight share one; a stream that is being captured gets both as nodes of its graph.
+    """
+    api = cuda.driver()
+
+    def launch_with_workspace(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
+        try:
+            x, y, z = extents(grid)
+        except GridError:
+            return UNCLEAR
+        if x * y * z == 0:
+            return UNCLEAR
+        queue = api.CUstream(stream)
+        with cuda.in_context(gpu):
+            status, address = api.cuMemAllocAsync(size * x * y * z, queue)
+            if int(status):
+                return int(status)
+            try:
+                launched = launch(grid, stream, *values, int(address))
+            finally:
+                (freed,) = api.cuMemFreeAsync(address, queue)
+        return launched or int(freed)
+
+    return launch_with_workspace
 
 
 @dataclass(frozen=True)

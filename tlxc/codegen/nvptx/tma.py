@@ -103,7 +103,7 @@ def tma_prefetch(low: Lowering, op: Op) -> None:
 
 
 def prefetch_descriptor(low: Lowering, op: Op) -> None:
-    first = low.w.assign(f"icmp eq i32 {low.cta_thread}, 0")
+    first = low.first_thread()
     predicated(low, "prefetch.tensormap [$0];", ["l"], [("ptr", low.scalar(op.inputs[0]))], first)
 
 

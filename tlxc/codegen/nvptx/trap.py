@@ -1,8 +1,8 @@
 """Waits that give up: after so many cycles the kernel leaves a record of the wait and traps.
 
 A kernel whose waits are limited takes one more parameter, its last: the address of a record that the host reads after
-the trap.  A record is `RECORD_BYTES` bytes of memory that host and GPU share, zero before anything happened; of the
-threads that give up, the first fills it in, and none traps before it is complete.
+the trap; a workspace stands before it.  A record is `RECORD_BYTES` bytes of memory that host and GPU share, zero before
+anything happened; of the threads that give up, the first fills it in, and none traps before it is complete.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Rows of the op table, one module per family.  Importing this package fills `tlxc.ir.table.OPS`."""
 
-from . import barrier, buffer, cluster, control, math, memory, mma, reduce, shape, task, tma
+from . import barrier, buffer, cluster, control, descriptor, math, memory, mma, reduce, shape, task, tma
 
-__all__ = ["barrier", "buffer", "cluster", "control", "math", "memory", "mma", "reduce", "shape", "task", "tma"]
+__all__ = [
+    "barrier", "buffer", "cluster", "control", "descriptor", "math", "memory", "mma", "reduce", "shape", "task", "tma",
+]  # fmt: skip
