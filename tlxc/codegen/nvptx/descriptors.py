@@ -82,7 +82,7 @@ def encode_descriptor(low: Lowering, op: Op) -> None:
 
 def _meet(low: Lowering) -> None:
     """The lanes of every warp see what one of them wrote."""
-    low.emitter.barrier(0, 1, False)
+    low.emitter.barrier("0", 1, False)
 
 
 class _Field(NamedTuple):
