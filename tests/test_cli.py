@@ -150,6 +150,30 @@ def test_descriptors_and_clusters(run: Run, tmp_path: Path) -> None:
     assert "ctas_per_cga is an option of NVIDIA targets" in failure(refused)
 
 
+MAKER = """
+import tlxc
+from tlxc import tl, tlx
+
+@tlxc.kernel
+def maker(x: tl.ptr(tl.float16), n: tl.int32):
+    tile = tlx.make_tensor_descriptor(None, x, [n, 64], [64, 1], [8, 64])
+    tile.store([0, 0], tile.load([0, 0]) * 2)
+"""
+
+
+def test_the_workspace_of_a_kernel(run: Run, tmp_path: Path) -> None:
+    """The JSON says what the loader allocates for each launch, and where it passes the address."""
+    (tmp_path / "maker.py").write_text(MAKER)
+    result = run("compile", "maker.py", "-t", "sm_90", "--emit", "ptx", "--emit", "json")
+    assert result.exit_code == 0, result.stderr
+    facts = json.loads((tmp_path / "maker.sm_90.json").read_text())
+    assert [p["name"] for p in facts["params"]] == ["x", "n"]
+    assert facts["workspace"] == {
+        "bytes_per_cta": 128, "align": 128, "passed": "as a pointer after the params, to memory of this launch"
+    }  # fmt: skip
+    assert ".align 128 maker_param_2" in (tmp_path / "maker.sm_90.ptx").read_text()
+
+
 def test_maxnreg(run: Run, tmp_path: Path) -> None:
     kernel = ("kernels.py", "-t", "sm_90", "-D", "BLOCK=1024")
     result = run("compile", *kernel, "--maxnreg", "24", "-o", ".")
