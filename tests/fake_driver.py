@@ -194,4 +194,4 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def _facts(type_: Any) -> dict[str, Any]:
     """Of a descriptor, the tensor map that the code wants: boxes as large as the block, 128-byte swizzle."""
-    return {"box": list(type_.shape), "swizzle": 128} if isinstance(type_, ir.Descriptor) else {}
+    return {"box": list(type_.shape), "swizzle": 128, "stored": False} if isinstance(type_, ir.Descriptor) else {}

@@ -73,6 +73,38 @@ def two_layouts_kernel(x, BLOCK: tl.constexpr):
     tlx.async_descriptor_load(second, b, [0, 0], bar)
 
 
+@tlxc.kernel
+def short_rows_kernel(x, out, COLUMNS: tl.constexpr):
+    source = tlx.make_tensor_descriptor(None, x, [32, COLUMNS], [64, 1], [16, 32])
+    target = tlx.make_tensor_descriptor(None, out, [32, COLUMNS], [64, 1], [16, 32])
+    target.store([0, 0], source.load([0, 0]))
+
+
+def test_stores_do_not_write_beyond_rows() -> None:
+    x, out = arrays()
+    assert refused(short_rows_kernel, x, out, COLUMNS=30) == [
+        "error: a store by this descriptor would write beyond the rows of its tensor, to a multiple of 16 bytes",
+        "found: rows of 120 bytes",
+        "allowed: a last extent that is a multiple of 4 elements of tl.float32",
+        "fix: store with tl.store, or make the rows longer if what follows them may be overwritten",
+    ]
+
+
+@tlxc.kernel
+def rows_at_run_time_kernel(x, out, n):
+    source = tlx.make_tensor_descriptor(None, x, [32, 64], [64, 1], [16, 32])
+    target = tlx.make_tensor_descriptor(None, out, [32, n], [64, 1], [16, 32])
+    target.store([0, 0], source.load([0, 0]))
+
+
+def test_the_emulator_knows_rows_at_run_time() -> None:
+    x, out = arrays()
+    emulate(rows_at_run_time_kernel, (1,), x, out, 28)
+    assert (out[:16, :28] == x[:16, :28]).all() and not out[:, 28:].any()
+    with pytest.raises(EmulatorError, match="A store to rows of 120 bytes writes beyond their end"):
+        emulate(rows_at_run_time_kernel, (1,), *arrays(), 30)
+
+
 def test_slots_of_one_array_have_one_layout() -> None:
     message = refused(two_layouts_kernel, arrays(np.float16)[0], BLOCK=(16, 32))
     assert message[0] == "error: the descriptor second copies to and from buffers of two layouts"

@@ -418,6 +418,19 @@ def test_the_block_shape_may_change_between_launches(fake: FakeDriver, compile_c
         kernel[1](x, 5, 1.5)
 
 
+def test_a_store_does_not_write_beyond_its_rows(fake: FakeDriver, compile_calls: list[Any]) -> None:
+    """A store writes the last chunk of a row whole; loads stop at any element."""
+    x = TensorDescriptor(Array(), [100, 250], [256, 1], [8, 64])
+    x.map_for((8, 64), 128, False, fake.device(0))
+    with pytest.raises(DescriptorError) as caught:
+        x.map_for((8, 64), 128, True, fake.device(0))
+    assert str(caught.value) == (
+        "A kernel stores by a TensorDescriptor of shape (100, 250) of tl.float16, whose rows are 500 bytes; TMA would "
+        "write beyond their end, to a multiple of 16 bytes. Make the last extent a multiple of 8, or store with "
+        "tl.store."
+    )
+
+
 def test_descriptors_beside_constants(fake: FakeDriver, compile_calls: list[Any]) -> None:
     def copy(n, x, s, y, BLOCK: tl.constexpr = 64):  # type: ignore[no-untyped-def]
         pass

@@ -244,6 +244,7 @@ def compile_module(
 
 def _launch_facts(module: Module, target: Target) -> dict[str, Any]:
     """What a launch must know of a module.  `threads` covers the warps of all tasks."""
+    stored = {op.inputs[0] for op in module.walk() if op.kind == "tma_store"}
     return {
         "name": module.name,
         "target": target.name,
@@ -253,19 +254,19 @@ def _launch_facts(module: Module, target: Target) -> dict[str, Any]:
         "threads": module.attrs.get("total_warps", module.num_warps) * target.warp_size,
         "shared": module.attrs.get("shared", 0),
         "workspace": module.attrs.get("workspace", 0),
-        "params": [_parameter_facts(p) for p in module.params],
+        "params": [_parameter_facts(p, p.value in stored) for p in module.params],
         "memory_map": module.attrs.get("memory_map", ()),
     }
 
 
-def _parameter_facts(p: Param) -> dict[str, Any]:
-    """Name, type and promises; of a descriptor also the tensor map that the code wants."""
+def _parameter_facts(p: Param, stored: bool) -> dict[str, Any]:
+    """Name, type and promises; of a descriptor also the tensor map that the code wants, and whether it stores by it."""
     type_, tensor_map = p.type, {}
     if isinstance(type_, Descriptor):
         from tlxc.codegen.nvptx.boxes import box_of
 
         made = box_of(type_)
-        tensor_map = {"box": list(made.box), "swizzle": made.swizzle, "boxes": list(made.counts)}
+        tensor_map = {"box": list(made.box), "swizzle": made.swizzle, "boxes": list(made.counts), "stored": stored}
         type_ = replace(type_, box_layout=None)
     return {"name": p.name, "type": str(type_), "align": p.align, "divisible": p.divisible, **tensor_map}
 

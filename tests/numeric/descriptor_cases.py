@@ -175,10 +175,10 @@ def _values(rng: np.random.Generator, dtype: DType, *shape: int) -> Array:
     return values(rng, dtype, prod(shape)).reshape(shape)
 
 
-def _strided(block: Shape, dtype: DType, big: bool) -> tuple[Shape, int]:
-    """(three extents that no block divides, the pitch of rows in elements)"""
+def _strided(block: Shape, dtype: DType, big: bool, less: int = 1) -> tuple[Shape, int]:
+    """(three extents that no block divides, the last `less` than whole blocks; the pitch of rows in elements)"""
     blocks = 3 if big else 2
-    n2 = blocks * block[-1] - 1
+    n2 = blocks * block[-1] - less
     chunk = 16 // dtype.bytes
     outer = [max(1, blocks * n - 1) for n in (1, 1, *block)[-3:-1]]
     extents = tuple(1 if d < 3 - len(block) else outer[d] for d in (0, 1))
@@ -196,8 +196,10 @@ def _sizes(extents: Shape, pitch: int) -> dict[str, int]:
 
 
 def _copy_case(dtype: DType, block: Shape, warps: int) -> Case:
+    """What is stored has rows of whole chunks of 16 bytes."""
+
     def make(rng: np.random.Generator, big: bool) -> Launch:
-        extents, pitch = _strided(block, dtype, big)
+        extents, pitch = _strided(block, dtype, big, less=16 // dtype.bytes)
         x = _values(rng, dtype, *extents[:2], pitch)
         written = np.broadcast_to(np.arange(pitch) < extents[2], x.shape)
         args = {"x": In(x), "out": Out(x.shape, dtype), **_sizes(extents, pitch), "BLOCK": block}

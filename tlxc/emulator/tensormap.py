@@ -118,6 +118,9 @@ class TensorMap:
 
     def write(self, start: Sequence[int], data: Array, reduction: str = "") -> None:
         """Stores the block's part inside of the tensor, or reduces into it."""
+        if self.shape[0] * self.dtype.itemsize % 16:  # so does an H200
+            size = self.shape[0] * self.dtype.itemsize
+            raise EmulatorError(f"A store to rows of {size} bytes writes beyond their end, to a multiple of 16 bytes.")
         if not self.tensor.flags.writeable:
             raise EmulatorError("A bulk copy writes to the array of a tensor map, which is read-only.")
         whole, part = self._inside(start)

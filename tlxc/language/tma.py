@@ -162,6 +162,7 @@ def async_descriptor_store(
     but the emulator (CUDA C++ Programming Guide, "Tensor Memory Access").
 
     `store_reduce`: "" to write, or add, min, max, and, or, xor to combine with what is there, atomically per element.
+    Rows of the tensor are multiples of 16 bytes, for the hardware writes their last 16 bytes whole.
     The copy reads the buffer until `async_descriptor_store_wait` says that it is done; what the task stored to the
     buffer before is ordered before it.  `eviction_policy`: "" evict_first evict_last.
     Targets: sm_90 and later.  Errors: a buffer that is no block; a wrong number of offsets; a negative int as offset,

@@ -208,12 +208,14 @@ class _Touched(NamedTuple):
 def _describe(module: Module, target: Target) -> None:
     """Gives descriptors the layout of their buffers, or the default where no copy uses them."""
     touched: dict[Hashable, _Touched] = {}
-    made = {_map_of(op.inputs[0]) for op in module.walk() if op.kind == "encode_descriptor"}
+    made = {_map_of(op.inputs[0]): op for op in module.walk() if op.kind == "encode_descriptor"}
     for op in module.walk():
         if op.kind in ("tma_load", "tma_store"):
             desc, buf = op.inputs[:2]
             if desc.op is not None and _map_of(desc) not in made:
                 raise _unmade(op, desc)
+            if op.kind == "tma_store" and desc.op is not None:
+                _check_rows(op, made[_map_of(desc)])
             new = _Touched(_block(op, desc, memory_of(buf)), op, allocation(buf))
             old = touched.setdefault(_map_of(desc), new)
             if old.block != new.block:
@@ -225,6 +227,23 @@ def _describe(module: Module, target: Target) -> None:
         assert isinstance(d, Descriptor)
         fallback = d.box_layout or default_memory(d.shape, d.dtype.bytes, target)
         v.type = replace(d, box_layout=touched[key].block if key in touched else fallback)
+
+
+def _check_rows(store: Op, encode: Op) -> None:
+    """Measured on an H200: a store writes the last 16 bytes of a row whole, beyond the extent where that is smaller.
+    Extents that are known at run time only are the author's affair."""
+    d = encode.inputs[0].type
+    assert isinstance(d, Descriptor)
+    last = encode.inputs[2 + len(d.shape)].op
+    if last is not None and last.kind == "constant" and last.attrs["value"] * d.dtype.bytes % CHUNK:
+        raise CompileError(
+            f"a store by this descriptor would write beyond the rows of its tensor, to a multiple of {CHUNK} bytes",
+            found=f"rows of {last.attrs['value'] * d.dtype.bytes} bytes",
+            allowed=f"a last extent that is a multiple of {CHUNK // d.dtype.bytes} elements of {d.dtype!r}",
+            fix="store with tl.store, or make the rows longer if what follows them may be overwritten",
+            loc=store.loc,
+            related=[("the descriptor is made", encode.loc)],
+        )
 
 
 def _map_of(desc: Value) -> Hashable:

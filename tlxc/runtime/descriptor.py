@@ -117,17 +117,31 @@ class TensorDescriptor:
             allowed = '"zero" or "nan"' if dtype.is_float else f'"zero" for {dtype!r}'
             raise DescriptorError(f"The padding of a TensorDescriptor is {self.padding!r}; it may be {allowed}.")
 
-    def map_for(self, box: tuple[int, ...], swizzle: int, gpu: cuda.Device) -> TensorMap:
-        """The tensor map of this array in boxes of so many elements, with a swizzle of 0, 32, 64 or 128 bytes."""
+    def map_for(self, box: tuple[int, ...], swizzle: int, stored: bool, gpu: cuda.Device) -> TensorMap:
+        """The tensor map of this array in boxes of so many elements, with a swizzle of 0, 32, 64 or 128 bytes, for a
+        kernel that stores by it or does not."""
         facts = (self.address, _array_dtype(self.base), tuple(self.shape), tuple(self.strides), self.padding)
-        known = self._maps.get((box, swizzle))
+        known = self._maps.get((box, swizzle, stored))
         if known is not None and known[0] == facts:
             return known[1]
         self.check()
+        if stored:
+            self._check_rows()
         with cuda.in_context(gpu):
             made = encode(self.dtype, facts[0], facts[2], facts[3], box, swizzle, self.padding)
-        self._maps[box, swizzle] = facts, made
+        self._maps[box, swizzle, stored] = facts, made
         return made
+
+    def _check_rows(self) -> None:
+        """Measured on an H200: a store writes the last 16 bytes of a row whole, beyond the extent where that is
+        smaller."""
+        size, extent = self.dtype.bytes, self.shape[-1]
+        if extent * size % _ALIGN:
+            raise DescriptorError(
+                f"A kernel stores by a TensorDescriptor of shape {tuple(self.shape)} of {self.dtype!r}, whose rows are "
+                f"{extent * size} bytes; TMA would write beyond their end, to a multiple of {_ALIGN} bytes. Make the "
+                f"last extent a multiple of {_ALIGN // size}, or store with tl.store."
+            )
 
 
 def _array_dtype(base: Any) -> Any:

@@ -316,7 +316,7 @@ def _maps(kinds: bytes, compiled: CompiledKernel) -> dict[int, MapShape]:
     """What the code wants of each descriptor, by its position among the values of a launch."""
     passed = [position for position, kind in enumerate(kinds) if kind != SKIP]
     return {
-        position: MapShape(tuple(facts["box"]), facts["swizzle"])
+        position: MapShape(tuple(facts["box"]), facts["swizzle"], facts["stored"])
         for position, facts in zip(passed, compiled.metadata["params"])
         if kinds[position] == MAP
     }

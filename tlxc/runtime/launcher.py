@@ -356,10 +356,11 @@ def with_workspace(launch: Launcher, gpu: cuda.Device, size: int) -> Launcher:
 
 @dataclass(frozen=True)
 class MapShape:
-    """What a compiled kernel wants of the tensor map of one argument: see `boxes.Box`."""
+    """What a compiled kernel wants of the tensor map of one argument: see `boxes.Box`.  `stored`: it stores by it."""
 
     box: tuple[int, ...]
     swizzle: int
+    stored: bool
 
 
 def prepared(launch: Launcher, gpu: cuda.Device, maps: Mapping[int, MapShape], cluster: Cluster) -> Launcher:
@@ -367,7 +368,7 @@ def prepared(launch: Launcher, gpu: cuda.Device, maps: Mapping[int, MapShape], c
     values), and then does what `launch` does."""
     if not maps and cluster == (1, 1, 1):
         return launch
-    wanted = tuple((position, shape.box, shape.swizzle) for position, shape in maps.items())
+    wanted = tuple((position, shape.box, shape.swizzle, shape.stored) for position, shape in maps.items())
     clustered = cluster != (1, 1, 1)
 
     def launch_prepared(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
@@ -377,8 +378,8 @@ def prepared(launch: Launcher, gpu: cuda.Device, maps: Mapping[int, MapShape], c
                 return UNCLEAR
             check_cluster(sizes, cluster)
         passed, alive = list(values), []
-        for position, box, swizzle in wanted:
-            made = values[position].map_for(box, swizzle, gpu)
+        for position, *shape in wanted:
+            made = values[position].map_for(*shape, gpu)
             alive.append(made)  # until the driver has read it, whatever another thread does to the descriptor
             passed[position] = made.address
         return launch(grid, stream, *passed)
