@@ -22,16 +22,6 @@ from tlxc.language.handles import tensor_descriptor, wrap
 from tlxc.targets import get_target
 
 I64 = tl.int64
-# Ops of Blackwell: name, feature, call
-BLACKWELL: list[tuple[str, str, Callable[[Any], Any]]] = [
-    ("subslice", "tcgen05", lambda k: tlx.subslice(k.buf(8, 8), 0, 8)),
-    ("tmem_copy", "tcgen05", lambda k: tlx.tmem_copy(k.buf(8, 8), k.buf(8, 8))),
-    ("tcgen05_commit", "tcgen05", lambda k: tlx.tcgen05_commit(k.bar())),
-    ("async_dot_scaled", "tcgen05", lambda k: tlx.async_dot_scaled(*[k.buf(8, 8)] * 4, "e4m3", k.buf(8, 8), "e4m3")),
-    ("clc_create_context", "clc", lambda k: tlx.clc_create_context(1)),
-    ("clc_producer", "clc", lambda k: tlx.clc_producer(None, 1)),
-    ("clc_consumer", "clc", lambda k: tlx.clc_consumer(None, 0)),
-]
 
 
 class Tile(Kernel):
@@ -759,16 +749,6 @@ CASES: list[tuple[str, Callable[[Tile], Any], str]] = [
         "  found: a descriptor of blocks (8,) of tl.float16\n"
         "  allowed: i32, u32, u64",
     ),
-    *(
-        (
-            f"{name}_on_hopper",
-            call,
-            f"error: {name} does not exist on sm_90\n"
-            f"  found: a target without the feature {feature}\n"
-            "  fix: compile for a target that has it, or choose the code by target",
-        )
-        for name, feature, call in BLACKWELL
-    ),
     (
         "store_bits_of_i64",
         lambda k: tlx.async_descriptor_store(k.desc(8, dtype=I64), k.buf(8, dtype=I64), [0], store_reduce="or"),
@@ -1307,7 +1287,6 @@ MISSING: list[tuple[str, Callable[[Tile], Any], str]] = [
     ("gfx950", lambda k: made(k), "make_tensor_descriptor does not exist on gfx950"),
     ("gfx950", lambda k: tlx.allocate_tensor_descriptor(1), "allocate_tensor_descriptor does not exist on gfx950"),
     ("sm_100", lambda k: tlx.async_dot(k.buf(64, 16), k.buf(16, 8)), "async_dot on registers does not exist on sm_100"),
-    *(("sm_100", call, f"tlx.{name} has no code for sm_100 yet") for name, _, call in BLACKWELL),
 ]
 
 

@@ -12,7 +12,7 @@ from tlxc.ir.types import Buffer
 
 from .context import current
 from .core import builder, builtin, describe, literal_int
-from .handles import buffered_tensor, require_feature
+from .handles import buffered_tensor, not_yet
 
 
 class storage_kind(Enum):
@@ -34,7 +34,7 @@ class reuse_group_type(Enum):
 def check_storage(storage: Any, what: str) -> None:
     """Only shared memory is allocated; tensor memory has a target's own reason."""
     if storage is storage_kind.tmem:
-        require_feature("tcgen05", "tensor memory")
+        not_yet("tcgen05", "tensor memory", "leave `storage` out, for shared memory")
     if storage is not storage_kind.smem:
         raise CompileError(f"{what} takes shared memory only", found=describe(storage), allowed="storage_kind.smem")
 

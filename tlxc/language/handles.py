@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from tlxc.errors import CompileError
 from tlxc.ir.core import Value
@@ -281,6 +281,16 @@ def require_feature(feature: str, what: str) -> None:
             found=f"a target without the feature {feature}",
             fix="compile for a target that has it, or choose the code by target",
         )
+
+
+def not_yet(feature: str, what: str, fix: str) -> NoReturn:
+    """The refusal of what needs a feature that some targets have and that tlxc does not compile for yet."""
+    require_feature(feature, what)
+    raise CompileError(
+        f"{what} is not supported yet",
+        found=f"a target that has the feature {feature}, {current().target.name}, for which tlxc has no such code",
+        fix=fix,
+    )
 
 
 def require_cluster(what: str) -> None:
