@@ -99,6 +99,39 @@ def test_a_condition_that_only_the_task_knows_is_refused() -> None:
 
 
 @tlxc.kernel(ctas_per_cga=(2, 1, 1))
+def outside(x: tl.ptr(tl.int32), HOW: tl.constexpr):
+    n = tl.load(x)
+    meet(HOW, x, n, 0)
+    for i in range(3):
+        meet("", x, n, i)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tl.store(x, n)
+        with tlx.async_task(num_warps=8):
+            tl.store(x + 1, n)
+
+
+def test_idle_warps_follow_loops_outside_of_regions() -> None:
+    module = build(outside.__tlxc_source__, outside.signature(HOW=""), SM90)
+    load, second, _ = regions(run_passes(module, SM90, until="tasks", check=True))
+    assert len(load.regions) == 1  # no barrier, so nobody follows
+    assert kinds(second, 1) == ["for", "cluster_barrier"]
+    assert (second.attrs["start_warp"], second.attrs["num_warps"]) == ((0, 4), (4, 8))
+
+
+def test_a_condition_outside_of_regions_that_memory_decides_is_refused() -> None:
+    with pytest.raises(CompileError) as caught:
+        run_passes(build(outside.__tlxc_source__, outside.signature(HOW="memory"), SM90), SM90)
+    text = str(caught.value)
+    assert "error: only the default task knows how often it executes this cluster_barrier\n" in text
+    assert (
+        "  found: a loop or branch around it that depends on load, and 8 warps of the CTA without a task, which the "
+        "barrier waits for too\n"
+    ) in text
+    assert "  fix: take it out of the loop or branch\n" in text
+
+
+@tlxc.kernel(ctas_per_cga=(2, 1, 1))
 def alone(x: tl.ptr(tl.int32)):
     with tlx.async_tasks():
         with tlx.async_task("default"):

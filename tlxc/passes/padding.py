@@ -90,12 +90,17 @@ def _skeleton(op: Op, idle: int) -> Region:
         if culprit is None:
             return out
         culprits.append(culprit)
+    outside = len(op.regions) == 1  # code that stands in no region of the author's
     raise CompileError(
-        "only the task itself knows how often it executes this cluster_barrier",
+        "only the default task knows how often it executes this cluster_barrier"
+        if outside
+        else "only the task itself knows how often it executes this cluster_barrier",
         found=f"a loop or branch around it that depends on {culprits[0].kind}, and {idle} warps of the CTA without a "
         "task, which the barrier waits for too",
         allowed="loops and branches that follow from arguments, program ids and what was computed before the region",
-        fix="compute the condition before the region, or use tasks that fill whole groups of 4 warps",
+        fix="take it out of the loop or branch"
+        if outside
+        else "compute the condition before the region, or use tasks that fill whole groups of 4 warps",
         loc=_barriers(op.regions[0])[0].loc,
         related=[("it depends on", culprits[0].loc)],
     )
