@@ -1188,3 +1188,15 @@ def test_a_large_tile_is_fast(rng: np.random.Generator) -> None:
     start = time.perf_counter()
     launch(module, (1, 1, 1), 128, [*words, d])
     assert time.perf_counter() - start < 1
+
+
+def test_large_integers_round_once() -> None:
+    """Values next to a tie of a narrow float, further down than float64 reaches."""
+    import ml_dtypes
+
+    from tlxc.emulator.numerics import from_integer
+
+    tie, step = 2**63 + 2**55, 2**56
+    values = np.array([tie - 1, tie, tie + 1, tie + step - 1, tie + step, tie + step + 1], np.uint64)
+    found = from_integer(values, np.dtype(ml_dtypes.bfloat16)).astype(np.float64)
+    assert [int(x) - 2**63 for x in found] == [0, 0, step, step, 2 * step, 2 * step]

@@ -52,11 +52,11 @@ def from_integer(value: Array, dtype: np.dtype[Any]) -> Array:
     """Integer (signed or unsigned NumPy type, or bool) to float, round to nearest even."""
     if dtype not in NARROW:
         return value.astype(dtype)
-    if value.dtype.itemsize == 8:  # keep 53 bits, the rest as a sticky bit, so that float64 holds the value exactly
-        sticky = (value & 0x7FF) != 0
+    if value.dtype.itemsize == 8:  # keep 52 bits, the rest as one sticky bit: float64 then holds the value exactly
+        sticky = (value & 0xFFF) != 0
         large = np.abs(value.astype(np.float64)) >= 2.0**53
         value = np.where(
-            large, (value & ~np.array(0x7FF).astype(value.dtype)) | (sticky * 0x400).astype(value.dtype), value
+            large, (value & ~np.array(0xFFF).astype(value.dtype)) | (sticky * 0x800).astype(value.dtype), value
         )
     return convert(value.astype(np.float64), dtype)
 
