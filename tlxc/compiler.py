@@ -223,7 +223,7 @@ def compile_module(
     from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
 
     timings = timings or Timings()
-    _check_launch(module, target)
+    check_launch(module, target)
     check_supported(module, target)
     run_passes(module, target, timings)
     if wait_limit is not None:
@@ -264,7 +264,7 @@ def _parameter_facts(p: Param) -> dict[str, Any]:
     return {"name": p.name, "type": str(type_), "align": p.align, "divisible": p.divisible, **tensor_map}
 
 
-def _check_launch(module: Module, target: Target) -> None:
+def check_launch(module: Module, target: Target) -> None:
     """Warps and clusters are such as the target can launch."""
     if module.num_warps > target.max_warps:
         raise CompileError(
