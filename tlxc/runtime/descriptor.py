@@ -36,9 +36,9 @@ class TensorDescriptor:
     """An array in global memory that kernels copy in blocks: the host's side of a descriptor parameter.
 
     base: a tensor on the GPU, aligned to 16 bytes; for the simulator one on the CPU or a NumPy array; where nothing is
-    launched, any of these or a dtype.  shape: elements, 1 to 5 dimensions.  strides: elements; the last is 1, the others
-    are multiples of 16 bytes.  block_shape: elements of a copy; it is part of the specialisation and may be changed
-    between launches.  padding: what elements outside read as, "zero" or (floats only) "nan".
+    launched, any of these or a dtype.  shape: elements, 1 to 5 dimensions.  strides: elements; the last is 1, the
+    others are multiples of 16 bytes.  block_shape: elements of a copy; it is part of the specialisation and may be
+    changed between launches.  padding: what elements outside read as, "zero" or (floats only) "nan".
 
     All fields may be changed; each launch takes what stands there.
     """

@@ -46,9 +46,10 @@ class Program:
 
     def __init__(self, module: Module) -> None:
         from .ops import EFFECTS, FLOWS
+        from .ops.task import spread
 
         self.module = module
-        self._effects, self._flows = EFFECTS, FLOWS
+        self._effects, self._flows, self._spread = EFFECTS, FLOWS, spread
         self._slots: dict[Value, int] = {}
         self.template: list[Any] = []
         self.params = [self._slot(p.value) for p in module.params]
@@ -84,6 +85,8 @@ class Program:
         outs = [self._slot(v) for v in op.results]
         if op.kind in self._flows:
             step = Step(op, FLOW, self._flows[op.kind], ins, outs)
+        elif op.kind == "splat" and getattr(op.inputs[0].type, "uniform", "task") != "task":
+            step = Step(op, EFFECT, self._spread, ins, outs)
         elif op.kind in self._effects:
             step = Step(op, EFFECT, self._effects[op.kind], ins, outs)
         elif op.kind in TILE_OPS:

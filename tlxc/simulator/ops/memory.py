@@ -118,6 +118,8 @@ def load(strand: Strand, step: Step, pointers: Any, mask: Any, other: Any) -> An
 def _load(strand: Strand, op: Op, addresses: Array, dtype: np.dtype[Any]) -> Array:
     (what,) = touched(strand, op, addresses, dtype, write=False)
     checks.global_access(strand, what.allocation, what.granules, op, strand.clock, write=False)
+    if dtype == np.bool_:  # any byte but 0 is true
+        return what.data.view(np.uint8)[what.index] != 0
     return what.data[what.index]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tlxc.ir.layout import Layout
 from tlxc.ir.types import Tensor
 
 from ..memory import Array
@@ -55,6 +57,23 @@ def vote(strand: Strand, step: Step, pred: Array) -> Any:
         for coords in (c for lane in held for c in lane):
             result[coords] = np.uint32(word).astype(np.int32)
     return result
+
+
+def spread(strand: Strand, step: Step, x: Any) -> Any:
+    """A splat of a scalar on which the threads do not agree: each element is the value of the thread that holds it."""
+    t = step.op.results[0].type
+    assert isinstance(t, Tensor) and t.layout is not None
+    return np.full(t.shape, x) if x.ndim == 0 else x[_owner(t.layout)]
+
+
+@cache
+def _owner(layout: Layout) -> Array:
+    """The first thread that holds each element."""
+    owner = np.zeros(layout.shape, np.int64)
+    for coords in np.ndindex(layout.shape):
+        found = layout.invert(coords)
+        owner[coords] = found.get("warp", 0) * _LANES + found.get("lane", 0)
+    return owner
 
 
 EFFECTS = {
