@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tlxc.runtime.arrays import is_array, is_numpy
@@ -53,24 +54,52 @@ class Simulation:
 
     def launch(self, kernel: Kernel, grid: Any, /, *args: Any, **kwargs: Any) -> None:
         """Runs one grid to its end; raises `SimulationError` where it does something wrong."""
-        from tlxc.simulator import SimulationError, launch
+        made = prepare(self.target, kernel, grid, args, kwargs)
+        if made is not None:
+            self.run(made)
 
-        version, arguments, bound = kernel.ahead(args, kwargs, _stand_for)
-        sizes = extents(grid(_plain(arguments)) if callable(grid) else grid)
-        if 0 in sizes:
-            return
-        check_cluster(sizes, bound.signature.cluster)
-        program = _program(version, bound, self.target)
-        names = [name for name, _ in bound.signature.arguments]
-        values = {name: _passed(name, arguments[name]) for name in names}
-        arrays = [extent for name in names for extent in _extents(name, arguments[name])]
+    def run(self, launch: Launch, program: Program | None = None) -> None:
+        """Runs a launch that was prepared; `program` in place of its own."""
+        from tlxc.simulator import SimulationError, simulate_grid
+
+        program = program or launch.program
         try:
-            launch(
-                program.module, self.target, sizes, values, arrays, self.seed, self.schedule, program, self.conflicts
+            simulate_grid(
+                program,
+                self.target,
+                launch.grid,
+                launch.values,
+                launch.arrays,
+                self.seed,
+                self.schedule,
+                self.conflicts,
             )
         except SimulationError as error:
             self.reports.append(error.report)
             raise
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel after all passes, with what it is launched on."""
+
+    program: Program
+    grid: tuple[int, int, int]
+    values: Mapping[str, Any]
+    arrays: Sequence[Extent]
+
+
+def prepare(target: Target, kernel: Kernel, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Launch | None:
+    """The launch that a call of a kernel means; None for an empty grid."""
+    version, arguments, bound = kernel.ahead(args, kwargs, _stand_for)
+    sizes = extents(grid(_plain(arguments)) if callable(grid) else grid)
+    if 0 in sizes:
+        return None
+    check_cluster(sizes, bound.signature.cluster)
+    names = [name for name, _ in bound.signature.arguments]
+    values = {name: _passed(name, arguments[name]) for name in names}
+    arrays = [extent for name in names for extent in _extents(name, arguments[name])]
+    return Launch(_program(version, bound, target), sizes, values, arrays)
 
 
 def simulate(seed: int = 0, schedule: str = "random", target: str | Target = "sm_90") -> Simulation:

@@ -4,7 +4,10 @@ what must be ordered.  Design: docs/checking.md.
 
 from __future__ import annotations
 
-from .launch import Descriptor, Extent, Program, launch
+from .global_memory import Extent
+from .launch import simulate_grid
+from .ops.tma import Descriptor
+from .program import Program
 from .reports import Report, SimulationError
 
-__all__ = ["Descriptor", "Extent", "Program", "Report", "SimulationError", "launch"]
+__all__ = ["Descriptor", "Extent", "Program", "Report", "SimulationError", "simulate_grid"]

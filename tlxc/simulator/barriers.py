@@ -43,21 +43,8 @@ class Arrival:
 class MBarrier(Waitable):
     """`phase`: number of the open one, from 0.  `pending` arrivals and `tx` bytes are left of it.  `collected`: what
     happened before all arrivals so far; `completed`: the same at the completion of a phase.  `waits`: by the phase that
-    they saw complete, -1 for those that fell through: (strand, epoch, op)."""
-
-    __slots__ = (
-        "cta",
-        "place",
-        "count",
-        "phase",
-        "pending",
-        "tx",
-        "collected",
-        "completed",
-        "waits",
-        "arrived",
-        "alloc",
-    )
+    they saw complete, -1 for those that fell through: (strand, epoch, op).  `announced`: bytes of the open phase;
+    `delivered`: the copies that brought some."""
 
     def __init__(self, cta: Cta, place: BarrierPlace, count: int, strands: int, alloc: Op) -> None:
         super().__init__()
@@ -67,6 +54,8 @@ class MBarrier(Waitable):
         self.completed: dict[int, Clock] = {}
         self.waits: dict[int, list[tuple[Strand, int, Op]]] = {}
         self.arrived: list[Arrival] = []
+        self.announced = 0
+        self.delivered: list[Op] = []
 
     @property
     def label(self) -> str:

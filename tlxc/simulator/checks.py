@@ -148,7 +148,7 @@ def stable(bar: MBarrier, clock: Clock, what: str, op: Op, strand: Strand) -> No
         notes=[
             f"who saw that phase complete then did: {', '.join(then) or 'nothing'}; {strand.name} last acquired: "
             f"{', '.join(list(strand.acquired)[-2:]) or 'nothing'}",
-            *strand.machine.protocol(bar),
+            *strand.machine.protocol(bar, strand),
         ],
     )
 

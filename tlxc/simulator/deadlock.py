@@ -5,64 +5,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tlxc.ir.core import Module, Op
-from tlxc.ir.types import Barrier
+from tlxc.ir.core import Op
 
 from .barriers import MBarrier, Rendezvous
-from .program import alloc_of
+from .protocol import Protocol
 from .reports import Report, at
 
 if TYPE_CHECKING:
     from .machine import Strand, Wait
 
-# What an op does to a barrier that it names.
-_ROLES = {
-    "barrier_arrive": "arrivals", "barrier_expect": "arrivals", "barrier_wait": "waits",
-    "tma_load": "bytes", "bulk_load": "bytes", "async_remote_store": "bytes", "async_remote_copy": "bytes",
-}  # fmt: skip
 
-
-def sites(module: Module, alloc: Op) -> dict[str, list[Op]]:
-    """The ops of a module that name barriers of an allocation, by what they do; one for each source line."""
-    out: dict[str, dict[object, Op]] = {"arrivals": {}, "bytes": {}, "waits": {}}
-    for op in module.walk():
-        role = _ROLES.get(op.kind)
-        if role and any(isinstance(v.type, Barrier) and alloc_of(v) is alloc for v in op.inputs):
-            out[role].setdefault(op.loc or id(op), op)
-    return {role: list(ops.values()) for role, ops in out.items()}
-
-
-def protocol(module: Module, bar: MBarrier) -> list[str]:
-    """The static protocol of a barrier, a line."""
-    found = sites(module, bar.alloc)
-    name = bar.place.name.partition("[")[0]
-    parts = [f"{role}: {', '.join(map(at, ops)) or 'none'}" for role, ops in found.items() if ops or role != "bytes"]
-    return [f"{name} (arrive_count {bar.count}) has {'; '.join(parts)}"]
-
-
-def deadlock(strands: Sequence[Strand], module: Module) -> Report:
-    """Roots first: those whose barrier no other waiting strand would complete."""
+def deadlock(strands: Sequence[Strand], protocol: Protocol) -> Report:
+    """The table of waits, those for tasks last.  A barrier that lacks nothing but bytes gets a report of its own."""
     rows = [(strand, strand.blocked) for strand in strands if strand.blocked is not None]
     notes, ops = [], []
     barriers: dict[Op, MBarrier] = {}
+    short: MBarrier | None = None
     for strand, wait in sorted(rows, key=lambda row: row[1].kind == "tasks"):
-        assert wait is not None
-        notes.append(f"{strand.name}: {at(wait.op)} {_state(wait, module)}")
+        notes.append(f"{strand.name}: {at(wait.op)} {_state(wait, protocol)}")
         if wait.kind != "tasks":
             ops.append(wait.op)
         if isinstance(wait.object, MBarrier):
             barriers.setdefault(wait.object.alloc, wait.object)
-    for bar in barriers.values():
-        notes += protocol(module, bar)
+            if not wait.object.pending and wait.object.tx:
+                short = wait.object
+    notes += [protocol.line(alloc) for alloc in barriers]
+    if short is not None:
+        return _wrong_bytes(short, notes)
     return Report("deadlock", f"nothing can go on; {len(ops)} waits are not met", ops, notes)
 
 
-def _state(wait: Wait, module: Module) -> str:
+def _wrong_bytes(bar: MBarrier, notes: list[str]) -> Report:
+    announced = [a.op for a in bar.arrived if a.op.kind == "barrier_expect"]
+    return Report(
+        "tx-bytes",
+        f"{bar.label} phase {bar.phase}: {bar.announced} bytes were announced and {bar.announced - bar.tx} delivered; "
+        "nothing can go on",
+        [*announced, *bar.delivered],
+        notes,
+    )
+
+
+def _state(wait: Wait, protocol: Protocol) -> str:
     what = wait.object
     if isinstance(what, MBarrier):
         arrived = [f"{a.strand.name} ({at(a.op)})" for a in what.arrived]
         here = {id(a.op) for a in what.arrived}
-        owing = [at(op) for op in sites(module, what.alloc)["arrivals"] if id(op) not in here]
+        owing = [at(site.op) for site in protocol.of(what.alloc, "arrivals") if id(site.op) not in here]
         return (
             f"of {what.label} wants phase {wait.wanted}; completed {what.phase - 1}; {what.pending} of {what.count} "
             f"arrivals and {what.tx} bytes pending; arrived: {', '.join(arrived) or 'nobody'}; owing: "

@@ -14,30 +14,28 @@ from .global_memory import Extent, GlobalMemory
 from .machine import Machine
 from .ops.tma import Descriptor
 from .program import Program
-from .reports import SimulationError
 from .schedule import Schedule
 from .values import quiet, storage
 
 RESIDENT = 132  # CTAs that are alive at once where they may wait for each other
 
 
-def launch(
-    module: Module,
+def simulate_grid(
+    program: Program,
     target: Target,
     grid: tuple[int, int, int],
     arguments: Mapping[str, Any],
     arrays: Sequence[Extent],
     seed: int = 0,
     schedule: str = "random",
-    program: Program | None = None,
     conflicts: set[tuple[Any, ...]] | None = None,
 ) -> None:
-    """Simulates a module after all passes; raises `SimulationError` with the first report.
+    """Simulates a grid; raises `SimulationError` with the first report.
 
     `arguments`: by name, numbers, addresses in bytes for pointers, `Descriptor`.  `arrays`: what they may touch.
     `conflicts` collects the pairs of conflicting accesses that were met.
     """
-    program = program or Program(module)
+    module = program.module
     memory = GlobalMemory(arrays)
     chosen = Schedule(schedule, seed)
     values = [_value(p.type, arguments[p.name]) for p in module.params]
@@ -75,6 +73,3 @@ def _value(type_: Any, given: Any) -> Any:
     if not isinstance(given, Descriptor):
         raise InternalError(f"an argument of type {type_} is {given!r}")
     return given
-
-
-__all__ = ["Descriptor", "Extent", "Program", "SimulationError", "launch"]

@@ -19,7 +19,7 @@ from .agents import AsyncOp
 from .barriers import MBarrier, Rendezvous, Waitable
 from .clocks import Clock, Record
 from .control import run_code
-from .deadlock import deadlock, protocol
+from .deadlock import deadlock
 from .memory import SharedMemory
 from .program import Code, Program
 from .reports import Report, SimulationError, fail
@@ -161,8 +161,9 @@ class Machine:
         if self.deferred is None:
             self.deferred = error
 
-    def protocol(self, bar: MBarrier) -> list[str]:
-        return protocol(self.program.module, bar)
+    def protocol(self, bar: MBarrier, strand: Strand | None = None) -> list[str]:
+        """Lines on a barrier; with a strand also what that does not wait for."""
+        return self.program.protocol.explain(bar, None if strand is None else strand.number - strand.cta.first_number)
 
     def turn(self) -> None:
         self.turns += 1
@@ -225,7 +226,7 @@ class Machine:
             raise self.deferred
 
     def _stuck(self) -> Report:
-        return deadlock([s for s in self.strands.values() if not s.done], self.program.module)
+        return deadlock([s for s in self.strands.values() if not s.done], self.program.protocol)
 
     def _take(self, i: int) -> None:
         last = self.ready.pop()

@@ -47,6 +47,7 @@ class Program:
     def __init__(self, module: Module) -> None:
         from .ops import EFFECTS, FLOWS
         from .ops.task import spread
+        from .protocol import Protocol
 
         self.module = module
         self._effects, self._flows, self._spread = EFFECTS, FLOWS, spread
@@ -60,6 +61,7 @@ class Program:
         self.shared = int(module.attrs.get("shared", 0))
         self.cuts = _cuts(module)
         self.concurrent = _communicates(module)
+        self.protocol = Protocol(module)
 
     def _slot(self, v: Value) -> int:
         if v not in self._slots:

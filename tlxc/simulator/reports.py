@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -35,8 +36,9 @@ class Report:
 
     @property
     def lines(self) -> list[int]:
-        """Source lines that it names, those of inlining calls included."""
-        return [at.line for loc in self.locations for at in (loc, *loc.callers)]
+        """Source lines that it names, of the two sides first, then of the notes."""
+        shown = [at.line for loc in self.locations for at in (loc, *loc.callers)]
+        return shown + [int(n) for note in self.notes for n in re.findall(r"at line (\d+)", note)]
 
     def __str__(self) -> str:
         out = [f"{self.kind}: {self.text}"]

@@ -89,6 +89,7 @@ def complete(bar: MBarrier, strand: Strand) -> None:
     bar.waits.pop(bar.phase - 2, None)
     bar.phase += 1
     bar.pending, bar.arrived = bar.count, []
+    bar.announced, bar.delivered = 0, []
     strand.machine.wake(bar)
 
 
@@ -99,6 +100,7 @@ def deliver(bar: MBarrier, size: int, accesses: tuple[int, ...], work: AsyncOp, 
     for access in accesses:
         bar.collected.d |= 1 << access
     bar.tx -= size
+    bar.delivered.append(work.op)
     complete(bar, work.strand)
 
 
@@ -127,6 +129,7 @@ def barrier_expect(strand: Strand, step: Step, place: BarrierPlace, pred: Any) -
         return
     bar = barrier_at(strand.cta, place)
     bar.tx += step.op.attrs["bytes"]
+    bar.announced += step.op.attrs["bytes"]
     strand.released.append((strand.epoch, f"{at(step.op)} on {bar.label} phase {bar.phase}"))
     arrive(bar, strand, step.op, strand.clock, 1)
 
