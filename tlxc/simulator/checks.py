@@ -59,6 +59,8 @@ def shared_access(
         op,
         place,
     )
+    strand.accesses += 1
+    new.instance = strand.accesses
     new.lo, new.hi, new.foot = start, start + foot.size, foot
     if start < 0 or new.hi > len(cta.memory.bytes):
         raise fail("bad-index", f"{place}: {at(op)} by {strand.name} reaches outside of shared memory", op)
@@ -89,6 +91,8 @@ def global_access(
         strand.number, strand.name, strand.epoch, strand.cta.number, machine.domain, access, proxy, write, op,
         allocation.name,
     )  # fmt: skip
+    strand.accesses += 1
+    new.instance = strand.accesses
     shadow = allocation.shadow
     for old in shadow.conflicts(where.select, write, atomic):
         lacks = missing(old, clock, new)

@@ -50,7 +50,7 @@ class Record:
 
     strand, epoch: who did it and when.  cta: number of the CTA that did it; domain: machine that the numbers belong to.
     access: number of the asynchronous access, None where it is complete with its op.  proxy: done by the async proxy.
-    place: what was touched, for texts.
+    place: what was touched, for texts.  instance: how many accesses the strand had made before.
     """
 
     __slots__ = (
@@ -64,6 +64,7 @@ class Record:
         "write",
         "op",
         "place",
+        "instance",
         "lo",
         "hi",
         "foot",
@@ -75,7 +76,7 @@ class Record:
     ) -> None:  # fmt: skip
         self.strand, self.name, self.epoch, self.cta, self.domain = strand, name, epoch, cta, domain
         self.access, self.proxy, self.write, self.op, self.place = access, proxy, write, op, place
-        self.lo = self.hi = 0
+        self.instance = self.lo = self.hi = 0
         self.foot: Any = None
 
 

@@ -43,13 +43,14 @@ class Wait:
 
 class Strand:
     """One thread of control.  `number` in its machine; `clock`: what happens before its next op, `epoch` the number of
-    its last.  `products`, `bulk`, `copies`: groups of wgmma, bulk stores and cp.async under way, oldest first."""
+    its last, `accesses` a count.  `products`, `bulk`, `copies`: groups of wgmma, bulk stores and cp.async under way, oldest first."""
 
     def __init__(self, machine: Machine, cta: Cta, number: int, name: str, warps: int) -> None:
         self.machine, self.cta, self.number, self.warps = machine, cta, number, warps
         self.first_warp = 0
         self.name = name
         self.epoch = 0
+        self.accesses = 0
         self.clock = Clock.zero(machine.size)
         self.env: list[Any] = []
         self.flow: Iterator[Waitable | None] = iter(())
@@ -154,7 +155,7 @@ class Machine:
 
     def note_conflict(self, old: Record, new: Record) -> None:
         if self.conflicts is not None:
-            self.conflicts.add((old.name, id(old.op), old.write, new.name, id(new.op), new.write))
+            self.conflicts.add((old.name, old.instance, new.name, new.instance))
 
     def defer(self, error: SimulationError) -> None:
         """Keeps a report back: a later one may name both sides."""
