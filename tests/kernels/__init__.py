@@ -42,9 +42,9 @@ class Sample:
 
 def samples() -> Iterator[Sample]:
     """All of them."""
-    from . import clusters, handovers, pipelines, products
+    from . import clusters, handovers, pipelines, products, real
 
-    for module in (pipelines, handovers, products, clusters):
+    for module in (pipelines, handovers, products, clusters, real):
         yield from module.samples()
 
 

@@ -14,7 +14,7 @@ from . import Call, Sample, block, integers, nothing
 WIDTH, SIZE = 64, 2
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def multicast(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr, CTAS: tl.constexpr):
     """Each CTA loads every other block for both; consumers release to both producers."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES * CTAS)
@@ -40,7 +40,7 @@ def multicast(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr, CTAS: tl.con
                     tlx.barrier_arrive(empty[stage], remote_cta_rank=peer)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def swapped(x, out, steps, W: tl.constexpr):
     """Tiles are stored to the neighbour; an arrival there tells that they have come, one back that they were read."""
     buf = tlx.local_alloc((W,), tl.float32, 1)[0]
@@ -74,7 +74,7 @@ def all_reduce(x, out, W: tl.constexpr, CTAS: tl.constexpr):
     tl.store(out + tl.program_id(0) * W + tl.arange(0, W), total)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def copied(x, out, steps, W: tl.constexpr):
     """Buffers are copied to the neighbour; a cluster barrier before they are used again."""
     source = tlx.local_alloc((W,), tl.float32, 1)[0]
@@ -91,7 +91,7 @@ def copied(x, out, steps, W: tl.constexpr):
         tlx.cluster_barrier()
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def in_turns(x, out, steps, W: tl.constexpr):
     """Remote stores between cluster barriers."""
     buf = tlx.local_alloc((W,), tl.float32, 1)[0]

@@ -15,7 +15,7 @@ from . import Call, Sample, block, integers, nothing
 WIDTH = 64
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def named_pair(x, out, steps, W: tl.constexpr):
     """One buffer, filled and read in turn under two named barriers."""
     buf = tlx.local_alloc((W,), tl.float32, 1)[0]
@@ -32,7 +32,7 @@ def named_pair(x, out, steps, W: tl.constexpr):
                 tl.store(out + i * W + tl.arange(0, W), tlx.local_load(buf) + 1)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def named_turns(x, out, steps, W: tl.constexpr):
     """Two copies use one buffer and go in turn."""
     buf = tlx.local_alloc((W,), tl.float32, 1)[0]
@@ -52,7 +52,7 @@ def named_turns(x, out, steps, W: tl.constexpr):
                 tlx.named_barrier_arrive(9, 256)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def reused_storage(x, out, steps, W: tl.constexpr):
     """The tile that comes in by TMA and the one that goes out share their bytes."""
     spec = tlx.storage_alias_spec()
@@ -78,7 +78,7 @@ def reused_storage(x, out, steps, W: tl.constexpr):
             tlx.async_descriptor_store_wait(0)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def halves(x, out, steps, W: tl.constexpr):
     """Two producers fill one half of a buffer each, by slices; TMA stores the whole."""
     buf = tlx.local_alloc((2, W), tl.float32, 2)
@@ -103,7 +103,7 @@ def halves(x, out, steps, W: tl.constexpr):
                 tlx.barrier_arrive(full[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def added_by_tma(x, out, steps, W: tl.constexpr):
     """Every CTA adds its tiles to the same block: reductions commute."""
     buf = tlx.local_alloc((W,), tl.float32, 2)
@@ -114,7 +114,7 @@ def added_by_tma(x, out, steps, W: tl.constexpr):
     tlx.async_descriptor_store_wait(0)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def tickets(x, ticket, out, steps, W: tl.constexpr):
     """CTAs take tiles by an atomic counter."""
     at = tl.arange(0, W)

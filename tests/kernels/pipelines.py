@@ -16,7 +16,7 @@ from . import Call, Sample, block, integers, nothing
 WIDTH = 64
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def tma_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """TMA in one task, stores by threads in the other."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)
@@ -37,7 +37,7 @@ def tma_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
                 tlx.barrier_arrive(empty[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def two_readers(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """Every buffer is read by two copies of the consumer."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)
@@ -59,7 +59,7 @@ def two_readers(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
                 tlx.barrier_arrive(empty[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def stored_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """Threads fill the ring, TMA of the other task stores it: a fence by the writer, a wait for reads by the storer."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)
@@ -82,7 +82,7 @@ def stored_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
                 tlx.barrier_arrive(empty[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def three_tasks(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """TMA in, threads change the tile in place, TMA out."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)
@@ -112,7 +112,7 @@ def three_tasks(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
                 tlx.barrier_arrive(empty[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def bulk_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """Bulk copies without a descriptor, in and out, by one task: STAGES in flight each way."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)
@@ -127,7 +127,7 @@ def bulk_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     tlx.async_descriptor_store_wait(0)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def copy_groups(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """cp.async groups ahead of their use."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)
@@ -144,7 +144,7 @@ def copy_groups(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     tlx.async_load_wait_group(0)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def copied_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """cp.async in one task, which hands over when its group is there."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)
@@ -167,7 +167,7 @@ def copied_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
                 tlx.barrier_arrive(empty[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def warp_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """The consumer releases by a warp barrier, each thread by itself."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)
@@ -188,7 +188,7 @@ def warp_ring(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
                 tlx.barrier_arrive(empty[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def rotating_stores(x, out, steps, W: tl.constexpr, STAGES: tl.constexpr):
     """One task, buffers in turn: a store may still read what lies STAGES - 1 tiles back."""
     buf = tlx.local_alloc((W,), tl.float32, STAGES)

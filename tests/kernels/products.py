@@ -17,7 +17,7 @@ M, N, K = 64, 16, 16
 BYTES = (M * K + K * N) * 2
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def prefetched(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr):
     """One task: TMA is STAGES - 1 blocks ahead of wgmma."""
     BYTES: tl.constexpr = (M * K + K * N) * 2
@@ -43,7 +43,7 @@ def prefetched(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constex
     tl.store(out + rows[:, None] * N + columns[None, :], acc)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def specialised(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr):
     """Producer and consumer; a stage is released one dot later; the result leaves by TMA."""
     BYTES: tl.constexpr = (M * K + K * N) * 2
@@ -75,7 +75,7 @@ def specialised(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.conste
             tlx.async_descriptor_store_wait(0)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def persistent(
     a, b, out, tiles, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -116,7 +116,7 @@ def persistent(
             tlx.async_descriptor_store_wait(0)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def ping_pong(a, b, out, tiles, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr):
     """Consumers take alternate tiles; an mbarrier each passes the turn, so that one multiplies while the other
     stores."""
@@ -158,7 +158,7 @@ def ping_pong(a, b, out, tiles, steps, M: tl.constexpr, N: tl.constexpr, K: tl.c
                 tl.store(out + (tile * M + rows[:, None]) * N + columns[None, :], acc)
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def register_a(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr):
     """A goes through registers, where it is changed, to wgmma; B stays where TMA put it."""
     x = tlx.local_alloc((M, K), tl.float16, STAGES)
@@ -186,7 +186,7 @@ def register_a(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constex
                 tlx.async_descriptor_load(b, y[stage], [i * K, 0], full[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def chained(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr):
     """As in attention: each product, rounded, is the register operand of the next one."""
     x = tlx.local_alloc((M, K), tl.float16, STAGES)
@@ -213,7 +213,7 @@ def chained(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
                 tlx.async_descriptor_load(b, y[stage], [i * K, 0], full[stage])
 
 
-@tlxc.kernel
+@tlxc.kernel(do_not_specialize=("steps",))
 def written_operands(a, b, out, steps, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr):
     """Threads of another task write the operands of wgmma: they fence."""
     x = tlx.local_alloc((M, K), tl.float16, STAGES)

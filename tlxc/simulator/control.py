@@ -34,7 +34,11 @@ def run_code(strand: Strand, code: Code) -> Flow:
                 yield None
             strand.epoch += 1
             strand.clock.g[0, strand.number] = strand.epoch
-            value = step.fn(strand, step, *[env[i] for i in step.ins])
+            try:
+                value = step.fn(strand, step, *[env[i] for i in step.ins])
+            except (TypeError, AttributeError, ValueError):
+                _refuse_pending(strand, step, [env[i] for i in step.ins])
+                raise
         else:
             value = yield from step.fn(strand, step, *[env[i] for i in step.ins])
         if step.out >= 0:

@@ -30,6 +30,8 @@ def deadlock(strands: Sequence[Strand], protocol: Protocol) -> Report:
             if not wait.object.pending and wait.object.tx:
                 short = wait.object
     notes += [protocol.line(alloc) for alloc in barriers]
+    if any(isinstance(wait.object, Rendezvous) for _, wait in rows):
+        notes += protocol.named
     if short is not None:
         return _wrong_bytes(short, notes)
     return Report("deadlock", f"nothing can go on; {len(ops)} waits are not met", ops, notes)

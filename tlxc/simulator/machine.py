@@ -43,7 +43,8 @@ class Wait:
 
 class Strand:
     """One thread of control.  `number` in its machine; `clock`: what happens before its next op, `epoch` the number of
-    its last, `accesses` a count.  `products`, `bulk`, `copies`: groups of wgmma, bulk stores and cp.async under way, oldest first."""
+    its last, `accesses` a count.  `products`, `bulk`, `copies`: groups of wgmma, bulk stores and cp.async under way,
+    oldest first."""
 
     def __init__(self, machine: Machine, cta: Cta, number: int, name: str, warps: int) -> None:
         self.machine, self.cta, self.number, self.warps = machine, cta, number, warps

@@ -61,7 +61,8 @@ class Program:
         self.shared = int(module.attrs.get("shared", 0))
         self.cuts = _cuts(module)
         self.concurrent = _communicates(module)
-        self.protocol = Protocol(module)
+        self.names = allocation_names(module)
+        self.protocol = Protocol(module, self.names)
 
     def _slot(self, v: Value) -> int:
         if v not in self._slots:
@@ -156,3 +157,17 @@ def alloc_of(v: Value) -> Op | None:
         v = op.inputs[0]
         op = v.op
     return op
+
+
+def allocation_names(module: Module) -> dict[Op, str]:
+    """How the kernel calls each allocation; of `x = alloc(1)[0]` the view has the name."""
+    names: dict[Op, str] = {}
+    for op in module.walk():
+        if op.kind in ("local_alloc", "alloc_barriers"):
+            what = "a buffer" if op.kind == "local_alloc" else "a barrier"
+            names[op] = op.result.name or f"{what} of the compiler"
+        elif op.kind in ("local_view", "barrier_view") and op.result.name:
+            made = alloc_of(op.inputs[0])
+            if made is not None and not made.result.name:
+                names[made] = op.result.name
+    return names

@@ -33,8 +33,8 @@ class Site:
 class Protocol:
     """All sites of a module."""
 
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, names: dict[Op, str]) -> None:
+        self.module, self.names = module, names
 
     @cached_property
     def sites(self) -> list[Site]:
@@ -54,14 +54,17 @@ class Protocol:
             ops = [at(site.op) for site in self.of(alloc, role)]
             if ops or role != "bytes":
                 parts.append(f"{role}: {', '.join(ops) or 'none'}")
-        return f"{_name(alloc)} (arrive_count {alloc.attrs['arrive_count']}) has {'; '.join(parts)}"
+        return f"{self.names[alloc]} (arrive_count {alloc.attrs['arrive_count']}) has {'; '.join(parts)}"
 
     def answers(self, alloc: Op) -> list[Op]:
-        """Barriers through which those who wait for one tell that they are done: allocations at which their tasks
-        arrive."""
-        waiting = {site.task for site in self.of(alloc, "waits")}
-        found = [s.alloc for s in self.sites if s.role == "arrivals" and s.task in waiting and s.alloc is not alloc]
-        return list(dict.fromkeys(found))
+        """Barriers through which those who wait for one tell that they are done, those who wait for them, and so on:
+        allocations at which their tasks arrive."""
+        chain = [alloc]
+        for link in chain:
+            waiting = {site.task for site in self.of(link, "waits")}
+            told = [s.alloc for s in self.sites if s.role == "arrivals" and s.task in waiting]
+            chain += [a for a in dict.fromkeys(told) if a not in chain]
+        return chain[1:]
 
     def explain(self, bar: MBarrier, task: int | None = None) -> list[str]:
         """Lines on a barrier and on those that answer it; where `task` waits for none of them, that."""
@@ -73,14 +76,36 @@ class Protocol:
             if all(site.task != task for site in self.of(alloc, "waits")):
                 releases = ", ".join(at(site.op) for site in self.of(alloc, "arrivals"))
                 out.append(
-                    f"those who wait for {_name(bar.alloc)} release it through {_name(alloc)} ({releases}), for which "
-                    "this task never waits"
+                    f"those who wait for {self.names[bar.alloc]} release it through {self.names[alloc]} ({releases}), "
+                    "for which this task never waits"
                 )
         return out
 
+    def between(self, first: int, second: int) -> list[str]:
+        """Lines on the barriers through which one task can tell another that it is done."""
+        out: dict[Op, str] = {}
+        for one, other in ((first, second), (second, first)):
+            for alloc in [s.alloc for s in self.sites if s.role != "waits" and s.task == one]:
+                missing = all(site.task != other for site in self.of(alloc, "waits"))
+                never = "; the second side never waits for it" if missing and one == first else ""
+                out.setdefault(alloc, self.line(alloc) + never)
+        return [*out.values(), *self.named]
 
-def _name(alloc: Op) -> str:
-    return alloc.results[0].name or "a barrier of the compiler"
+    @cached_property
+    def named(self) -> list[str]:
+        """Lines on the named barriers, by the number that is known."""
+        found: dict[str, list[str]] = {}
+        for op in self.module.walk():
+            if op.kind in ("named_barrier_arrive", "named_barrier_wait"):
+                number = op.inputs[0].op
+                which = str(number.attrs["value"]) if number is not None and number.kind == "constant" else "of any id"
+                found.setdefault(which, []).append(at(op))
+        return [f"named barrier {which} has {', '.join(dict.fromkeys(ops))}" for which, ops in found.items()]
+
+    def atomics(self) -> list[str]:
+        """A line on the atomics by which CTAs may hand over what they wrote to global memory."""
+        found = [f"{at(op)} ({op.attrs['sem']})" for op in self.module.walk() if op.kind == "atomic_rmw"]
+        return [f"atomics: {', '.join(dict.fromkeys(found))}"] if found else []
 
 
 def _sites(region: Region, task: int) -> Iterator[Site]:

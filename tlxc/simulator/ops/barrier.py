@@ -42,7 +42,7 @@ def alloc_barriers(strand: Strand, step: Step) -> BarrierPlace:
     op, cta = step.op, strand.cta
     t = op.results[0].type
     assert isinstance(t, Barrier)
-    place = BarrierPlace(op.attrs["offset"], t, op.results[0].name or "barrier")
+    place = BarrierPlace(op.attrs["offset"], t, strand.machine.program.names[op])
     for i in range(max(1, t.count)):
         one = BarrierPlace(place.start + 8 * i, t, f"{place.name}[{i}]" if t.count else place.name)
         cta.barriers[one.start] = MBarrier(cta, one, op.attrs["arrive_count"], strand.machine.size, op)
@@ -160,6 +160,7 @@ def barrier_wait(strand: Strand, step: Step, place: BarrierPlace, phase: Any, pr
 # ------------------------------------------------------------------------------------------------ named barriers
 def meet(at_barrier: Rendezvous, strand: Strand, op: Op, weight: int, count: int, label: str) -> None:
     """Comes to a barrier of `count`."""
+    named = strand.machine.program.protocol.named
     if at_barrier.count is None:
         at_barrier.count = count
     elif at_barrier.count != count:
@@ -169,6 +170,7 @@ def meet(at_barrier: Rendezvous, strand: Strand, op: Op, weight: int, count: int
             f"{at_barrier.count}",
             op,
             at_barrier.arrived[-1].op,
+            notes=named,
         )
     if at_barrier.round and not strand.clock.covers(at_barrier.completed[at_barrier.round - 1]):
         raise fail(
@@ -176,9 +178,10 @@ def meet(at_barrier: Rendezvous, strand: Strand, op: Op, weight: int, count: int
             f"{label}: {at(op)} by {strand.name} comes to round {at_barrier.round}, but nothing orders it after round "
             f"{at_barrier.round - 1}",
             op,
+            notes=named,
         )
     if any(a.strand is strand for a in at_barrier.arrived):
-        raise fail("named-twice", f"{label}: {strand.name} comes twice in one round ({at(op)})", op)
+        raise fail("named-twice", f"{label}: {strand.name} comes twice in one round ({at(op)})", op, notes=named)
     at_barrier.got += weight
     at_barrier.arrived.append(Arrival(strand, op, weight))
     at_barrier.collected.merge(strand.clock)
@@ -187,6 +190,7 @@ def meet(at_barrier: Rendezvous, strand: Strand, op: Op, weight: int, count: int
             "named-count",
             f"{label}: {at_barrier.got} have come where {count} are counted, the last by {at(op)} of {strand.name}",
             op,
+            notes=named,
         )
     if at_barrier.got == count:
         at_barrier.complete()

@@ -26,7 +26,7 @@ def buffer_of(step: Step) -> Buffer:
 
 
 def local_alloc(strand: Strand, step: Step) -> Place:
-    name = step.op.results[0].name or "a buffer of the compiler"
+    name = strand.machine.program.names[step.op]
     return Place(step.op.attrs["offset"], buffer_of(step), step.data, name)
 
 
