@@ -31,6 +31,7 @@ from tlxc.ir.core import Module, Op, Region, clone_op  # noqa: E402
 from tlxc.ir.types import Barrier, Buffer, Scalar, int32  # noqa: E402
 from tlxc.runtime import simulate as runtime  # noqa: E402
 from tlxc.simulator import Program, Report, SimulationError  # noqa: E402
+from tlxc.simulator.ops.barrier import barrier_at, number  # noqa: E402
 from tlxc.simulator.program import EFFECT, Step, alloc_of, allocation_names  # noqa: E402
 
 SCHEDULES = (("random", 0), ("adversarial", 1), ("adversarial", 2), ("round-robin", 3))
@@ -230,20 +231,23 @@ class Skipper:
     """Leaves out one instance of a step in each strand.  `counts`: how often each strand comes there, by name."""
 
     def __init__(self, step: Step, which: str, counts: dict[str, int]) -> None:
-        self.fn, self.mode, self.which, self.counts = step.fn, step.mode, which, counts
+        self.fn, self.kind, self.which, self.counts = step.fn, step.op.kind, which, counts
         self.seen: collections.Counter[str] = collections.Counter()
         step.fn = self.effect if step.mode == EFFECT else self.flow
 
-    def here(self, strand: Any) -> bool:
+    def here(self, strand: Any, values: tuple[Any, ...]) -> bool:
+        """Whether this is the instance.  A wait that falls through, for no phase was completed, is none."""
+        if self.kind == "barrier_wait" and barrier_at(strand.cta, values[0]).phase == 0 and number(values[1]) == 1:
+            return False
         n = self.seen[strand.name]
         self.seen[strand.name] += 1
-        return n == (0 if self.which == "first" else self.counts.get(strand.name, 0) - 1)
+        return n == {"first": 0, "last": self.counts.get(strand.name, 0) - 1, "none": -1}[self.which]
 
     def effect(self, strand: Any, step: Step, *values: Any) -> Any:
-        return None if self.here(strand) else self.fn(strand, step, *values)
+        return None if self.here(strand, values) else self.fn(strand, step, *values)
 
     def flow(self, strand: Any, step: Step, *values: Any) -> Any:
-        if self.here(strand):
+        if self.here(strand, values):
             return values[0] if len(step.outs) == 1 and values else list(values)
         return (yield from self.fn(strand, step, *values))
 
@@ -295,18 +299,14 @@ class Subject:
 
     def counts(self, op: int, schedule: tuple[str, int]) -> dict[str, int]:
         """How often each strand comes to an op."""
-        found: collections.Counter[str] = collections.Counter()
+        found: list[Skipper] = []
         wanted = list(self.module.walk())[op]
 
         def edit(program: Program) -> None:
-            for step in steps(program):
-                if step.op is wanted:
-                    skipper = Skipper(step, "first", {})
-                    skipper.which, skipper.seen = "none", found
-                    skipper.here = lambda strand: bool(found.update([strand.name]))  # type: ignore[method-assign]
+            found.extend(Skipper(step, "none", {}) for step in steps(program) if step.op is wanted)
 
         self.run(self.module, schedule, edit)
-        return dict(found)
+        return dict(found[0].seen)
 
 
 @dataclasses.dataclass
@@ -374,8 +374,8 @@ def main() -> int:
         if options.only not in sample.name:
             continue
         subjects = [Subject(sample, trips) for trips in sample.trips]
-        for number, mutant in enumerate(mutants(subjects[-1].module)):
-            if number % options.every:
+        for i, mutant in enumerate(mutants(subjects[-1].module)):
+            if i % options.every:
                 continue
             try:
                 verdict = judge(subjects, mutant)

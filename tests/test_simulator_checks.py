@@ -128,6 +128,8 @@ def test_report_in_full() -> None:
         "  a generic write is seen by TMA and wgmma only after fence_async_shared by the writer",
         f"  after the first access: barrier_arrive at line {store + 4} on full[0] phase 0; before the second: "
         f"barrier_wait at line {copy - 1} of full[0] saw phase 0",
+        f"  full (arrive_count 1) has arrivals: barrier_arrive at line {store + 4}; waits: barrier_wait at line "
+        f"{copy - 1}",
     ])  # fmt: skip
 
 

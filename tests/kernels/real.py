@@ -16,7 +16,7 @@ import tlxc
 from . import Call, Sample, block, integers, nothing
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-BK, BN, BC = 32, 64, 32
+BK, BN, BC = 32, 64, 16
 Blocks = tuple[tuple[int, int], ...]
 
 # (example, blocks of A, B and C, CTAs of a cluster, options)
@@ -36,14 +36,14 @@ def _kernel(example: str, name: str) -> Any:
 
 
 def _gemm(example: str, blocks: Blocks, ctas: int, options: dict[str, Any], trips: int) -> Call:
-    """Two tiles for each CTA, or one where the example wants that.  Trips from 2 on, so that no size is 1."""
-    m, n, k = 256, 128, trips * BK
+    """One CTA or cluster for all tiles, or one each where the example wants that.  Trips from 2 on, so that no size is 1."""
+    m, n, k = 384, 128, trips * BK
     a, b = integers(trips, m, k, dtype=np.float16), integers(trips + 1, k, n, dtype=np.float16)
     out = nothing(m, n, dtype=np.float16)
     names = ("a_desc", "b_desc", "c_desc")
     args = {name: block(x, *shape) for name, x, shape in zip(names, (a, b, out), blocks)}
     args |= {"M": m, "N": n, "K": k, "BK": BK, "BN": BN, "BC": BC, "GROUP": 2, **options}
-    grid = tlxc.cdiv(m, 128) * tlxc.cdiv(n, BN) if example == "hopper_gemm_pipelined" else 2 * ctas
+    grid = tlxc.cdiv(m, 128) * tlxc.cdiv(n, BN) if example == "hopper_gemm_pipelined" else ctas
     wanted = a.astype(np.float32) @ b.astype(np.float32)
     return Call(_kernel(example, "gemm"), (grid,), args, out, wanted, (ctas, 1, 1))
 
