@@ -165,3 +165,101 @@ def one_sided(out):
     rank = tlx.cluster_cta_rank()
     tlx.barrier_arrive(bar[0], remote_cta_rank=rank ^ 1)  # here
     tl.store(out + tl.program_id(0), 1.0)
+
+
+@tlxc.kernel
+def overrun(out):
+    """The default task goes on to the second phase although the other one may not have seen the first."""
+    bar = tlx.alloc_barriers(1)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tlx.barrier_arrive(bar[0])
+            tlx.barrier_wait(bar[0], 0)
+            tlx.barrier_arrive(bar[0])  # again
+        with tlx.async_task(num_warps=1):
+            tlx.barrier_wait(bar[0], 0)  # here
+            tl.store(out, 1.0)
+
+
+@tlxc.kernel
+def any_phase(phase):
+    bar = tlx.alloc_barriers(1)
+    tlx.barrier_arrive(bar[0])
+    tlx.barrier_wait(bar[0], phase)  # here
+
+
+@tlxc.kernel
+def any_rank(rank):
+    bar = tlx.alloc_barriers(1)
+    tlx.barrier_arrive(bar[0], remote_cta_rank=rank)  # here
+
+
+@tlxc.kernel
+def spins(flag, out):
+    """Nobody sets the flag."""
+    while tl.load(flag) == 0:
+        tl.store(out, 1.0)
+    tl.store(out, 2.0)
+
+
+@tlxc.kernel
+def bulk(x, out, size):
+    buf = tlx.local_alloc((64,), tl.float32, 1)
+    tlx.local_store(buf[0], tl.load(x + tl.arange(0, 64)))
+    tlx.async_store(out, buf[0], size)  # here
+    tlx.async_descriptor_store_wait(0)
+
+
+@tlxc.kernel
+def two_rounds(out):
+    """The second arrival does not wait for the first round."""
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tlx.named_barrier_arrive(9, 256)
+            tlx.named_barrier_arrive(9, 256)  # here
+        with tlx.async_task(num_warps=4):
+            tlx.named_barrier_wait(9, 256)
+            tlx.named_barrier_wait(9, 256)
+            tl.store(out, 1.0)
+
+
+@tlxc.kernel
+def twice(x):
+    """Two copies to one buffer at once."""
+    buf = tlx.local_alloc((64,), tl.float32, 1)
+    bar = tlx.alloc_barriers(1)
+    tlx.barrier_expect_bytes(bar[0], 512)
+    tlx.async_descriptor_load(x, buf[0], [0], bar[0])  # first
+    tlx.async_descriptor_load(x, buf[0], [64], bar[0])  # second
+
+
+@tlxc.kernel
+def stored_at(out, at):
+    buf = tlx.local_alloc((64,), tl.float32, 1)
+    tlx.local_store(buf[0], tl.zeros((64,), tl.float32))
+    tlx.async_descriptor_store(out, buf[0], [at])  # here
+    tlx.async_descriptor_store_wait(0)
+
+
+@tlxc.kernel
+def never_read(x):
+    """TMA writes to a CTA that may be gone."""
+    buf = tlx.local_alloc((64,), tl.float32, 1)
+    bar = tlx.alloc_barriers(1)
+    tlx.barrier_expect_bytes(bar[0], 256)
+    tlx.async_descriptor_load(x, buf[0], [0], bar[0])  # here
+
+
+@tlxc.kernel
+def plain(x, out):
+    tl.store(out + tl.arange(0, 64), tl.load(x + tl.arange(0, 64)))  # here
+
+
+@tlxc.kernel
+def reused_too_early(x, out):
+    """TMA may still read the first tile."""
+    buf = tlx.local_alloc((64,), tl.float32, 1)
+    for i in range(2):
+        tlx.local_store(buf[0], tl.load(x + i * 64 + tl.arange(0, 64)))  # write
+        tlx.async_descriptor_store(out, buf[0], [i * 64])  # store
+    tlx.async_descriptor_store_wait(0)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +17,12 @@ import simulator_bugs as kernels
 
 import tlxc
 from tlxc.ir.core import Module, Op
+from tlxc.ir.table import OPS
 from tlxc.runtime import simulate as runtime
-from tlxc.simulator import Program
+from tlxc.simulator import Program, checks, machine, program
+from tlxc.simulator.ops import EFFECTS, FLOWS
 from tlxc.simulator.reports import Report
+from tlxc.simulator.values import TILE_OPS
 from tlxc.targets import get_target
 
 SOURCE = inspect.getsource(kernels).splitlines()
@@ -100,6 +108,22 @@ REPORTS: dict[str, tuple[Callable[[], Any], Any, str, tuple[str, ...]]] = {
     ),
     "same place": (lambda: kernels.same_place[2](floats()), kernels.same_place, "race", ("here",)),
     "named count": (named(512, 512), kernels.named, "deadlock", ("other",)),
+    "phase overrun": (lambda: kernels.overrun[1](floats()), kernels.overrun, "phase-overrun", ("here", "again")),
+    "phase 2": (lambda: kernels.any_phase[1](2), kernels.any_phase, "bad-phase", ("here",)),
+    "rank 5": (lambda: kernels.any_rank[2](5, ctas_per_cga=(2, 1, 1)), kernels.any_rank, "bad-rank", ("here",)),
+    "size of a bulk copy": (lambda: kernels.bulk[1](floats(), floats(), 36), kernels.bulk, "bulk-size", ("here",)),
+    "different counts": (named(256, 512), kernels.named, "named-count", ("one", "other")),
+    "two copies at once": (
+        lambda: kernels.twice[1](block(floats(128))), kernels.twice, "overwrite-in-flight", ("first", "second"),
+    ),
+    "negative store": (lambda: kernels.stored_at[1](block(floats()), -4), kernels.stored_at, "tma-offset", ("here",)),
+    "load that nobody waits for": (
+        lambda: kernels.never_read[1](block(floats())), kernels.never_read, "unwaited-async", ("here",),
+    ),
+    "overwritten while it is read": (
+        lambda: kernels.reused_too_early[1](floats(128), block(floats(128))), kernels.reused_too_early,
+        "overwrite-while-read", ("write", "store"),
+    ),
 }  # fmt: skip
 
 
@@ -232,7 +256,58 @@ def test_proxy_fence_of_the_compiler() -> None:
     assert line(kernels.product, "overwrite") in report.lines
 
 
+def test_rounds_of_a_named_barrier() -> None:
+    """Which of the two it is depends on the schedule."""
+    reports = [report_of(lambda: kernels.two_rounds[1](floats()), seed) for seed in range(4)]
+    assert {report.kind for report in reports} <= {"named-race", "named-twice"}
+    assert all(line(kernels.two_rounds, "here") in report.lines for report in reports)
+
+
+def test_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "TURNS", 50)
+    flag = np.zeros(1, np.int32)
+    assert report_of(lambda: kernels.spins[1](flag, floats())).kind == "livelock"
+
+
+# --------------------------------------------------------------------------------------------------- completeness
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_op_has_a_function() -> None:
+    """No op lands without one."""
+    known = EFFECTS.keys() | FLOWS.keys() | TILE_OPS.keys() | program.NOTHING | {"yield"}
+    assert known == OPS.keys()
+
+
+def test_every_kind_of_report_is_explained_and_tested() -> None:
+    folder = ROOT / "tlxc" / "simulator"
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    kinds = set(re.findall(r'(?:fail|Report)\(\s*"([a-z-]+)"', text)) | set(checks.KINDS.values())
+    kinds |= set(re.findall(r'kind = "(.*?)"', text)) | {"overwrite-in-flight", "overwrite-while-read"}
+    page = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    assert kinds == {kind for row in rows for kind in re.findall(r"`([a-z-]+)`", row)}
+    assert all(f'"{kind}"' in Path(__file__).read_text(encoding="utf-8") for kind in kinds)
+
+
 # --------------------------------------------------------------------------------------------------- launches
+def test_misaligned_array() -> None:
+    room = np.zeros(260, np.uint8)
+    start = -room.ctypes.data % 16 + 2
+    odd = room[start : start + 256].view(np.float32) if start + 256 <= 260 else room[2:258].view(np.float32)
+    assert report_of(lambda: kernels.plain[1](odd, floats())).kind == "misaligned"
+
+
+def test_environment(tmp_path: Path) -> None:
+    """TLXC_SIMULATE=1: every launch."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import numpy as np, simulator_bugs as k\n"
+    code += "x, out = np.ones(64, np.float32), np.zeros(64, np.float32); k.plain[1](x, out); assert (x == out).all()"
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TLXC_SIMULATE": "1"}, cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+
+
 def test_read_only_array() -> None:
     x = floats()
     x.flags.writeable = False

@@ -36,7 +36,7 @@ def _kernel(example: str, name: str) -> Any:
 
 
 def _gemm(example: str, blocks: Blocks, ctas: int, options: dict[str, Any], trips: int) -> Call:
-    """One CTA or cluster for all tiles, or one each where the example wants that.  Trips from 2 on, so that no size is 1."""
+    """One CTA or cluster for all tiles, or one each where the example wants that.  At least 2 trips: no size is 1."""
     m, n, k = 384, 128, trips * BK
     a, b = integers(trips, m, k, dtype=np.float16), integers(trips + 1, k, n, dtype=np.float16)
     out = nothing(m, n, dtype=np.float16)

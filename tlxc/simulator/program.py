@@ -16,7 +16,8 @@ from .values import TILE_OPS
 
 # Modes of a step: a value of values; a plain function of the strand; a generator, which may wait.
 PURE, EFFECT, FLOW = range(3)
-_NOTHING = frozenset(("barrier", "prefetch_descriptor", "tma_prefetch", "prefetch", "dump_layout", "buffer_overlap"))
+# What leaves no trace at this level: barriers of a task, hints, what was consumed while compiling.
+NOTHING = frozenset(("barrier", "prefetch_descriptor", "tma_prefetch", "prefetch", "dump_layout", "buffer_overlap"))
 _FOLDED_BYTES = 1 << 22  # larger tiles are computed when they are wanted
 
 
@@ -77,7 +78,7 @@ class Program:
         for op in region.ops:
             if op.kind == "yield":
                 yields = [self._slot(v) for v in op.inputs]
-            elif op.kind not in _NOTHING:
+            elif op.kind not in NOTHING:
                 step = self._step(op)
                 if step is not None:
                     steps.append(step)
