@@ -291,6 +291,14 @@ def test_every_kind_of_report_is_explained_and_tested() -> None:
 
 
 # --------------------------------------------------------------------------------------------------- launches
+def test_an_array_that_follows_is_another_one() -> None:
+    """Elements beyond an array are out of bounds although the next argument lies there."""
+    both = floats(128)
+    report = report_of(lambda: kernels.beyond[1](both[:64], both[64:], 1))
+    assert report.kind == "out-of-bounds"
+    assert "accesses element 64 and 63 more of x, which has 64" in report.text
+
+
 def test_misaligned_array() -> None:
     room = np.zeros(260, np.uint8)
     start = -room.ctypes.data % 16 + 2

@@ -1,4 +1,4 @@
-"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc check`, `tlxc targets`.
+"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc check`, `tlxc run`, `tlxc targets`.
 
 Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
 Needs no GPU and opens no driver.
@@ -511,6 +511,24 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
             click.echo(str(o.report))
     if any(o.report is not None for o in outcomes):
         raise SystemExit(1)
+
+
+@main.command("run", context_settings={"ignore_unknown_options": True})
+@click.option("--simulate", is_flag=True, help="Kernels run in the simulator, on NumPy arrays and CPU tensors.")
+@click.option("--seed", default=0, metavar="SEED", help="Of the simulator [default: 0].")
+@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run_command(simulate: bool, seed: int, script: str, arguments: tuple[str, ...]) -> None:
+    """Runs a Python script as `python` does, with its arguments."""
+    import runpy
+    from contextlib import nullcontext
+
+    from tlxc.runtime import simulate as simulator
+
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    with simulator.simulate(seed) if simulate else nullcontext():
+        runpy.run_path(script, run_name="__main__")
 
 
 @main.command("targets")

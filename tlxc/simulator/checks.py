@@ -119,9 +119,8 @@ def race(lacks: str, old: Record, new: Record, strand: Strand) -> SimulationErro
     notes = [_FIXES[lacks]] if lacks in _FIXES else []
     if old.domain == new.domain:
         notes.append(_path(old, strand))
-        regions = strand.machine.program.regions
         protocol = strand.machine.program.protocol
-        notes += protocol.between(old.strand % regions, strand.number % regions)
+        notes += protocol.between(strand.machine.strands[old.strand].task, strand.task)
         if old.cta != new.cta:
             notes += protocol.atomics()
     return fail(kind, text, new.op, old.op, notes=notes)

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 def deadlock(strands: Sequence[Strand], protocol: Protocol) -> Report:
-    """The table of waits, those for tasks last.  A barrier that lacks nothing but bytes gets a report of its own."""
+    """The table of waits: first those that no other waiting strand would end, last those for tasks.  A barrier that
+    lacks nothing but bytes gets a report of its own."""
     rows = [(strand, strand.blocked) for strand in strands if strand.blocked is not None]
+    tasks = {strand.task for strand, _ in rows}
     notes, ops = [], []
     barriers: dict[Op, MBarrier] = {}
     short: MBarrier | None = None
-    for strand, wait in sorted(rows, key=lambda row: row[1].kind == "tasks"):
+    for strand, wait in sorted(rows, key=lambda row: _distance(row[0], row[1], tasks, protocol)):
         notes.append(f"{strand.name}: {at(wait.op)} {_state(wait, protocol)}")
         if wait.kind != "tasks":
             ops.append(wait.op)
@@ -35,6 +37,16 @@ def deadlock(strands: Sequence[Strand], protocol: Protocol) -> Report:
     if short is not None:
         return _wrong_bytes(short, notes)
     return Report("deadlock", f"nothing can go on; {len(ops)} waits are not met", ops, notes)
+
+
+def _distance(strand: Strand, wait: Wait, tasks: set[int], protocol: Protocol) -> int:
+    """0 for the root of a chain of waits: nobody else who waits owes it anything."""
+    if wait.kind == "tasks":
+        return 2
+    if not isinstance(wait.object, MBarrier):
+        return 1
+    owing = {site.task for role in ("arrivals", "bytes") for site in protocol.of(wait.object.alloc, role)}
+    return int(bool(owing & (tasks - {strand.task})))
 
 
 def _wrong_bytes(bar: MBarrier, notes: list[str]) -> Report:

@@ -59,6 +59,8 @@ class GlobalMemory:
     def __init__(self, extents: Sequence[Extent]) -> None:
         self.allocations = [Allocation(group) for group in _groups([e for e in extents if e.size])]
         self._starts = [a.start for a in self.allocations]
+        # by the name of the parameter
+        self.named = {e.name: (a, e) for a in self.allocations for e in a.extents}
 
     def find(self, low: int, high: int) -> Allocation | None:
         """The allocation that holds bytes [low, high)."""
@@ -66,10 +68,6 @@ class GlobalMemory:
         if i < 0 or high > self.allocations[i].stop:
             return None
         return self.allocations[i]
-
-    def nearest(self, address: int) -> Allocation | None:
-        """The allocation that an address outside all of them most likely means."""
-        return min(self.allocations, key=lambda a: max(a.start - address, address - a.stop + 1, 0), default=None)
 
 
 def _groups(extents: Sequence[Extent]) -> list[list[Extent]]:

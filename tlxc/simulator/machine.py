@@ -85,6 +85,11 @@ class Strand:
         self.name = f"{name} of CTA {self.cta.number}" if clustered else name
         self.warps = warps
 
+    @property
+    def task(self) -> int:
+        """Number of its region; 0 for the default task and outside of tasks."""
+        return self.number - self.cta.first_number
+
     def block(self, kind: str, op: Op, object: Any, wanted: int = 0) -> None:
         """For the deadlock table; `blocked` is None again when the strand goes on."""
         self.blocked = Wait(kind, op, object, wanted)
@@ -165,7 +170,7 @@ class Machine:
 
     def protocol(self, bar: MBarrier, strand: Strand | None = None) -> list[str]:
         """Lines on a barrier; with a strand also what that does not wait for."""
-        return self.program.protocol.explain(bar, None if strand is None else strand.number - strand.cta.first_number)
+        return self.program.protocol.explain(bar, None if strand is None else strand.task)
 
     def turn(self) -> None:
         self.turns += 1

@@ -9,9 +9,10 @@ import tlxc.ir.ops  # noqa: F401  fills the op table
 from tlxc.errors import InternalError
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.table import is_pure
-from tlxc.ir.types import Barrier, Buffer, Tensor
+from tlxc.ir.types import Barrier, Buffer, Pointer, Tensor, element_of
 
 from .memory import foot_of
+from .provenance import Provenance
 from .values import TILE_OPS
 
 # Modes of a step: a value of values; a plain function of the strand; a generator, which may wait.
@@ -56,6 +57,7 @@ class Program:
         self.template: list[Any] = []
         self.params = [self._slot(p.value) for p in module.params]
         self._known: set[int] = set()
+        self._provenance = Provenance(module)
         self.code = self._code(module.body)
         self.template.append(None)
         self.regions = max((len(op.regions) for op in module.walk() if op.kind == "async_tasks"), default=1)
@@ -99,9 +101,19 @@ class Program:
                 return None
         else:
             raise InternalError(f"the simulator has no function for {op.kind}")
-        step.data = _facts(op)
+        step.data = self._facts(op)
         step.codes = [self._code(r) for r in op.regions]
         return step
+
+    def _facts(self, op: Op) -> Any:
+        """The parameters behind the pointers of an access to global memory; else the footprint of the buffer that the
+        op makes or touches first."""
+        if op.operands and op.operands[0] is not None and isinstance(element_of(op.operands[0].type), Pointer):
+            return self._provenance.of(op.operands[0])
+        for v in (*op.results, *op.inputs):
+            if isinstance(v.type, Buffer):
+                return foot_of(v.type)
+        return None
 
     def _fold(self, step: Step) -> bool:
         """Computes what depends on constants only."""
@@ -118,14 +130,6 @@ class Program:
             self.template[slot] = value
             self._known.add(slot)
         return True
-
-
-def _facts(op: Op) -> Any:
-    """The footprint of the buffer that an op makes or touches first."""
-    for v in (*op.results, *op.inputs):
-        if isinstance(v.type, Buffer):
-            return foot_of(v.type)
-    return None
 
 
 def _cuts(module: Module) -> list[int]:

@@ -33,7 +33,7 @@ def async_load(strand: Strand, step: Step, pointers: Array, buf: Place, mask: An
     work = AsyncOp(op, strand)
     what = None
     if wanted.any():
-        what = touched(strand, op, pointers[wanted], dtype, write=False)[0]
+        what = touched(strand, step, pointers[wanted], dtype, write=False)
         read = machine.number()
         work.reads.append(read)
         checks.global_access(strand, what.allocation, what.granules, op, clock, False, False, read)
@@ -100,7 +100,7 @@ def _bulk(
             op,
         )
     elements = address + np.arange(count // dtype.itemsize, dtype=np.int64) * dtype.itemsize
-    what = touched(strand, op, elements, dtype, write)[0]
+    what = touched(strand, step, elements, dtype, write)
     return count, what, Scattered(np.arange(count), count, dense=True)
 
 

@@ -11,10 +11,10 @@ from tlxc.ir.types import Pointer, element_of
 
 from .. import checks
 from ..clocks import Clock
-from ..global_memory import Allocation, Elements
+from ..global_memory import Allocation, Elements, Extent
 from ..memory import Array
 from ..program import Step
-from ..reports import at, fail
+from ..reports import SimulationError, at, fail
 from ..values import storage
 
 if TYPE_CHECKING:
@@ -46,10 +46,9 @@ class Touched:
             self.granules = Elements((first[:, None] + np.arange(parts)).reshape(-1))
 
 
-def touched(strand: Strand, op: Op, addresses: Array, dtype: np.dtype[Any], write: bool) -> list[Touched]:
-    """The allocations behind addresses (flat, not empty), each with its elements; all in bounds and aligned."""
-    size, memory = dtype.itemsize, strand.machine.memory
-    low, high = int(addresses.min()), int(addresses.max()) + size
+def touched(strand: Strand, step: Step, addresses: Array, dtype: np.dtype[Any], write: bool) -> Touched:
+    """The elements behind addresses (flat, not empty), in bounds and aligned."""
+    op, size, memory = step.op, dtype.itemsize, strand.machine.memory
     if (addresses % size).any():
         bad = int(addresses[addresses % size != 0][0])
         raise fail(
@@ -57,38 +56,34 @@ def touched(strand: Strand, op: Op, addresses: Array, dtype: np.dtype[Any], writ
             f"{at(op)} by {strand.name} accesses {size} bytes at address {bad:#x}, no multiple of {size}",
             op,
         )
-    found = memory.find(low, high)
+    behind = [memory.named[name] for name in sorted(step.data) if name in memory.named]
+    if len(behind) == 1:
+        allocation, extent = behind[0]
+        if int(addresses.min()) < extent.start or int(addresses.max()) + size > extent.start + extent.size:
+            raise _beyond(strand, op, addresses, extent, size)
+        if write:
+            _writeable(strand, op, allocation)
+        return Touched(allocation, addresses - allocation.origin, dtype)
+    found = memory.find(int(addresses.min()), int(addresses.max()) + size)
     if found is None:
-        return _several(strand, op, addresses, dtype, write)
+        what = " and ".join(sorted(step.data)) or "any array"
+        raise fail("out-of-bounds", f"{at(op)} by {strand.name} accesses addresses that are not all in {what}", op)
     if write:
         _writeable(strand, op, found)
-    return [Touched(found, addresses - found.origin, dtype)]
+    return Touched(found, addresses - found.origin, dtype)
 
 
-def _several(strand: Strand, op: Op, addresses: Array, dtype: np.dtype[Any], write: bool) -> list[Touched]:
-    """Addresses in several arrays, or outside of all."""
-    out, memory = [], strand.machine.memory
-    inside = np.zeros(len(addresses), np.bool_)
-    for allocation in memory.allocations:
-        mine = (addresses >= allocation.start) & (addresses + dtype.itemsize <= allocation.stop)
-        if mine.any():
-            if write:
-                _writeable(strand, op, allocation)
-            out.append(Touched(allocation, addresses[mine] - allocation.origin, dtype))
-            inside |= mine
-    if inside.all():
-        raise fail("out-of-bounds", f"{at(op)} by {strand.name} accesses several arrays with one tile of addresses", op)
-    raise out_of_bounds(strand, op, int(addresses[~inside][0]), dtype.itemsize, int((~inside).sum()))
-
-
-def out_of_bounds(strand: Strand, op: Op, address: int, size: int, count: int) -> Exception:
-    near = strand.machine.memory.nearest(address)
-    where = ""
-    if near is not None:
-        index = (address - near.start) // near.granule
-        where = f": element {index} of {near.name}, which has {(near.stop - near.start) // near.granule}"
-    more = f" and {count - 1} more" if count > 1 else ""
-    return fail("out-of-bounds", f"{at(op)} by {strand.name} accesses {size} bytes at {address:#x}{more}{where}", op)
+def _beyond(strand: Strand, op: Op, addresses: Array, extent: Extent, size: int) -> SimulationError:
+    """The first address outside of an array, as an element of it."""
+    outside = addresses[(addresses < extent.start) | (addresses + size > extent.start + extent.size)]
+    index, count = (int(outside[0]) - extent.start) // size, extent.size // size
+    more = f" and {len(outside) - 1} more" if len(outside) > 1 else ""
+    return fail(
+        "out-of-bounds",
+        f"{at(op)} by {strand.name} accesses element {index}{more} of {extent.name}, which has {count}: {size} bytes "
+        f"at {int(outside[0]):#x}",
+        op,
+    )
 
 
 def _writeable(strand: Strand, op: Op, allocation: Allocation) -> None:
@@ -98,8 +93,7 @@ def _writeable(strand: Strand, op: Op, allocation: Allocation) -> None:
 
 
 def load(strand: Strand, step: Step, pointers: Any, mask: Any, other: Any) -> Any:
-    op = step.op
-    dtype = pointee(op)
+    dtype = pointee(step.op)
     addresses = np.asarray(pointers).reshape(-1)
     wanted = None if mask is None else np.broadcast_to(mask, np.shape(pointers)).reshape(-1)
     if wanted is not None and not wanted.all():
@@ -108,16 +102,16 @@ def load(strand: Strand, step: Step, pointers: Any, mask: Any, other: Any) -> An
             out[...] = np.broadcast_to(other, np.shape(pointers)).reshape(-1)
         addresses = addresses[wanted]
         if addresses.size:
-            out[wanted] = _load(strand, op, addresses, dtype)
+            out[wanted] = _load(strand, step, addresses, dtype)
     else:
-        out = _load(strand, op, addresses, dtype)
+        out = _load(strand, step, addresses, dtype)
     out = out.reshape(np.shape(pointers))
     return out[()] if out.ndim == 0 else out
 
 
-def _load(strand: Strand, op: Op, addresses: Array, dtype: np.dtype[Any]) -> Array:
-    (what,) = touched(strand, op, addresses, dtype, write=False)
-    checks.global_access(strand, what.allocation, what.granules, op, strand.clock, write=False)
+def _load(strand: Strand, step: Step, addresses: Array, dtype: np.dtype[Any]) -> Array:
+    what = touched(strand, step, addresses, dtype, write=False)
+    checks.global_access(strand, what.allocation, what.granules, step.op, strand.clock, write=False)
     if dtype == np.bool_:  # any byte but 0 is true
         return what.data.view(np.uint8)[what.index] != 0
     return what.data[what.index]
@@ -133,7 +127,7 @@ def store(strand: Strand, step: Step, pointers: Any, value: Any, mask: Any) -> N
         addresses, values = addresses[wanted], values[wanted]
     if not addresses.size:
         return
-    (what,) = touched(strand, op, addresses, dtype, write=True)
+    what = touched(strand, step, addresses, dtype, write=True)
     checks.global_access(strand, what.allocation, what.granules, op, strand.clock, write=True)
     what.data[what.index] = values
 
@@ -149,7 +143,7 @@ def atomic_rmw(strand: Strand, step: Step, pointers: Any, value: Any, mask: Any)
     old = np.zeros(len(addresses), dtype)
     if wanted.any():
         chosen = addresses[wanted]
-        (what,) = touched(strand, op, chosen, dtype, write=True)
+        what = touched(strand, step, chosen, dtype, write=True)
         synchronise(strand, op, chosen)
         checks.global_access(strand, what.allocation, what.granules, op, strand.clock, True, atomic=True)
         old[wanted] = _add(what.data, what.index, values[wanted])
