@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tlxc.runtime.decorators import kernel as kernel
     from tlxc.runtime.decorators import next_power_of_2 as next_power_of_2
     from tlxc.runtime.descriptor import TensorDescriptor as TensorDescriptor
+    from tlxc.runtime.simulate import simulate as simulate
     from tlxc.runtime.trap import explain_trap as explain_trap
+    from tlxc.simulator.reports import SimulationError as SimulationError
 
 # name -> (module, attribute of it or None for the module itself)
 _NAMES: dict[str, tuple[str, str | None]] = {
@@ -32,6 +34,8 @@ _NAMES: dict[str, tuple[str, str | None]] = {
     "constexpr_function": ("tlxc.runtime.decorators", "constexpr_function"),
     "next_power_of_2": ("tlxc.runtime.decorators", "next_power_of_2"),
     "TensorDescriptor": ("tlxc.runtime.descriptor", "TensorDescriptor"),
+    "simulate": ("tlxc.runtime.simulate", "simulate"),
+    "SimulationError": ("tlxc.simulator.reports", "SimulationError"),
     "explain_trap": ("tlxc.runtime.trap", "explain_trap"),
     "CompileError": ("tlxc.errors", "CompileError"),
     "TlxcError": ("tlxc.errors", "TlxcError"),

@@ -1,4 +1,4 @@
-"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc targets`.
+"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc check`, `tlxc run`, `tlxc targets`.
 
 Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
 Needs no GPU and opens no driver.
@@ -492,6 +492,51 @@ def memory_table(module: Module) -> str:
 def _table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() + "\n" for row in rows)
+
+
+@main.command("check")
+@click.argument("reference", metavar="FILE[:KERNEL]")
+@click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
+@click.option("--seeds", default=8, type=click.IntRange(1), metavar="N", help="Schedules an example [default: 8].")
+@click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Only this one.")
+@click.option("--json", "as_json", is_flag=True, help="Results as JSON.")
+def check_command(reference: str, target: Target, seeds: int, replay: int | None, as_json: bool) -> None:
+    """Runs the examples of a kernel (@kernel.example) in the simulator and checks them; exit status 1 for a report.
+
+    Says what a clean result covers: all schedules of these inputs, or the schedules that were tried.
+    """
+    from tlxc.runtime.check import check
+
+    file, name = split_reference(reference)
+    kernel = find_kernel(load_file(file), file, name)
+    first, count = (0, seeds) if replay is None else (replay, 1)
+    outcomes = list(check(kernel, target, count, first))
+    if as_json:
+        click.echo(json.dumps([o.facts() for o in outcomes], indent=1))
+    for o in [] if as_json else outcomes:
+        click.echo(f"{kernel.name}, {o.example}: {o.coverage}")
+        if o.report is not None:
+            click.echo(str(o.report))
+    if any(o.report is not None for o in outcomes):
+        raise SystemExit(1)
+
+
+@main.command("run", context_settings={"ignore_unknown_options": True})
+@click.option("--simulate", is_flag=True, help="Kernels run in the simulator, on NumPy arrays and CPU tensors.")
+@click.option("--seed", default=0, metavar="SEED", help="Of the simulator [default: 0].")
+@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run_command(simulate: bool, seed: int, script: str, arguments: tuple[str, ...]) -> None:
+    """Runs a Python script as `python` does, with its arguments."""
+    import runpy
+    from contextlib import nullcontext
+
+    from tlxc.runtime import simulate as simulator
+
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    with simulator.simulate(seed) if simulate else nullcontext():
+        runpy.run_path(script, run_name="__main__")
 
 
 @main.command("targets")

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -154,9 +154,14 @@ def build(source: Source, signature: Signature, target: Target) -> Module:
 
 
 def run_passes(
-    module: Module, target: Target, timings: Timings | None = None, until: str | None = None, check: bool = False
+    module: Module,
+    target: Target,
+    timings: Timings | None = None,
+    until: str | None = None,
+    check: bool = False,
+    without: Collection[str] = (),
 ) -> Module:
-    """Runs the passes up to and including `until`.  `check` verifies the module after each of them.
+    """Runs the passes up to and including `until`, but for those `without`.  `check` verifies the module after each.
 
     `TLXC_DUMP` (a regular expression over pass names, `frontend` among them) prints the module to stderr.
     """
@@ -167,6 +172,8 @@ def run_passes(
     for name, run in PASSES:
         if until == "frontend":
             break
+        if name in without:
+            continue
         with timings.stage(name):
             run(module, target)
         layouts |= name == FIRST_WITH_LAYOUTS
@@ -227,7 +234,7 @@ def compile_module(
     from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
 
     timings = timings or Timings()
-    _check_launch(module, target)
+    check_launch(module, target)
     check_supported(module, target)
     run_passes(module, target, timings)
     if wait_limit is not None:
@@ -271,7 +278,7 @@ def _parameter_facts(p: Param, stored: bool) -> dict[str, Any]:
     return {"name": p.name, "type": str(type_), "align": p.align, "divisible": p.divisible, **tensor_map}
 
 
-def _check_launch(module: Module, target: Target) -> None:
+def check_launch(module: Module, target: Target) -> None:
     """Warps and clusters are such as the target can launch."""
     if module.num_warps > target.max_warps:
         raise CompileError(

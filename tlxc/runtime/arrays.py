@@ -15,6 +15,11 @@ def is_array(value: Any) -> bool:
     return (hasattr(value, "data_ptr") and hasattr(value, "dtype")) or hasattr(value, "__cuda_array_interface__")
 
 
+def is_numpy(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
 def dtype_of(array_dtype: Any) -> ir.DType | None:
     """The dtype that a dtype of torch, NumPy or tlxc means; None where tlxc has none."""
     if isinstance(array_dtype, ir.DType):

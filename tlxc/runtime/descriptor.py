@@ -18,7 +18,7 @@ from typing import Any
 from tlxc.errors import TlxcError
 from tlxc.ir import types as ir
 from tlxc.runtime import cuda
-from tlxc.runtime.arrays import dtype_of, interface_dtype, is_array, stand_in
+from tlxc.runtime.arrays import dtype_of, interface_dtype, is_array, is_numpy, stand_in
 
 MAP_BYTES = 128
 MAX_RANK = 5
@@ -35,10 +35,10 @@ class DescriptorError(TlxcError, ValueError):
 class TensorDescriptor:
     """An array in global memory that kernels copy in blocks: the host's side of a descriptor parameter.
 
-    base: a tensor on the GPU, aligned to 16 bytes; where nothing is launched, any tensor or a dtype.  shape: elements,
-    1 to 5 dimensions.  strides: elements; the last is 1, the others are multiples of 16 bytes.  block_shape: elements
-    of a copy; it is part of the specialisation and may be changed between launches.  padding: what elements outside
-    read as, "zero" or (floats only) "nan".
+    base: a tensor on the GPU, aligned to 16 bytes; for the simulator one on the CPU or a NumPy array; where nothing is
+    launched, any of these or a dtype.  shape: elements, 1 to 5 dimensions.  strides: elements; the last is 1, the
+    others are multiples of 16 bytes.  block_shape: elements of a copy; it is part of the specialisation and may be
+    changed between launches.  padding: what elements outside read as, "zero" or (floats only) "nan".
 
     All fields may be changed; each launch takes what stands there.
     """
@@ -82,6 +82,8 @@ class TensorDescriptor:
         """Of the base in bytes; 0 for a dtype."""
         if hasattr(self.base, "data_ptr"):
             return int(self.base.data_ptr())
+        if is_numpy(self.base):
+            return int(self.base.ctypes.data)
         interface = getattr(self.base, "__cuda_array_interface__", None)
         return 0 if interface is None else int(interface["data"][0])
 
@@ -99,7 +101,7 @@ class TensorDescriptor:
 
     def check(self) -> None:
         """Raises `DescriptorError` for what no tensor map can say."""
-        if not is_array(self.base) and stand_in(self.base) is None:
+        if not is_array(self.base) and not is_numpy(self.base) and stand_in(self.base) is None:
             raise DescriptorError(
                 f"The base of a TensorDescriptor is a {type(self.base).__name__}; give a tensor on the GPU, or a dtype "
                 "where nothing is launched."
@@ -156,6 +158,8 @@ def _strides(tensor: Any) -> Sequence[int]:
     """Elements from one index to the next, per dimension."""
     if callable(getattr(tensor, "stride", None)):
         return tuple(tensor.stride())
+    if is_numpy(tensor):
+        return tuple(stride // tensor.itemsize for stride in tensor.strides)
     size = int(str(tensor.__cuda_array_interface__["typestr"])[2:])
     strides = tensor.__cuda_array_interface__.get("strides")
     if strides is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
-from tlxc.runtime import cuda
+from tlxc.runtime import cuda, simulate
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
@@ -135,6 +135,8 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
         """A function that launches and returns what ran; None for an empty grid, which launches nothing."""
+        if simulate.active is not None:
+            return partial(simulate.active.launch, self, grid)
         return partial(self._run, grid)
 
     @property
@@ -180,14 +182,23 @@ class Kernel:
         """
         if grid is not None and not callable(grid):
             extents(grid)
-        version = self.renew()
-        bound = self._binder.resolve(self._binder.check(self._functions[1](*args, **kwargs)), ahead=True)
+        version, _, bound = self.ahead(args, kwargs)
         if target is not None:
             return self._compiled(version, bound, _target(target))
         gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else current_device())
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu)
         compiled.load(gpu)
         return compiled
+
+    def ahead(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], stand_for: Callable[[Any], Any] = lambda value: value
+    ) -> tuple[_Version, dict[str, Any], Bound]:
+        """(version, arguments by name, specialisation) of a call that is not launched on a GPU.  `stand_for` gives what
+        binding sees in place of an argument."""
+        version = self.renew()
+        given = self._functions[1](*map(stand_for, args), **{name: stand_for(v) for name, v in kwargs.items()})
+        arguments = self._binder.check(given)
+        return version, arguments, self._binder.resolve(arguments, ahead=True)
 
     # -- launching
 

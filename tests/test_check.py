@@ -1,0 +1,106 @@
+"""`tlxc check`: examples over schedules, what they cover, reports, exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tlxc.cli import main
+
+FILE = """
+import numpy as np
+import tlxc
+from tlxc import tl
+
+@tlxc.kernel
+def add_one(x, out, n):
+    at = tl.program_id(0) * 64 + tl.arange(0, 64)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + 1{mask})
+
+@add_one.example
+def whole():
+    return (2,), (np.zeros(128, np.float32), np.zeros(128, np.float32), 128)
+
+@add_one.example
+def part():
+    x, out = np.zeros(100, np.float32), np.zeros(100, np.float32)
+    return lambda arguments: (tlxc.cdiv(arguments["n"], 64),), dict(x=x, out=out, n=100)
+"""
+
+
+def run(tmp_path: Path, text: str, *options: str) -> Result:
+    file = tmp_path / "file.py"
+    file.write_text(text, encoding="utf-8")
+    return CliRunner().invoke(main, ["check", str(file), *options], prog_name="tlxc")
+
+
+def test_clean(tmp_path: Path) -> None:
+    result = run(tmp_path, FILE.replace("{mask}", ", mask=at < n"))
+    assert result.output == (
+        "add_one, whole: clean: all schedules of these inputs\nadd_one, part: clean: all schedules of these inputs\n"
+    )
+    assert result.exit_code == 0
+
+
+def test_report(tmp_path: Path) -> None:
+    result = run(tmp_path, FILE.replace("{mask}", ""), "--seeds", "2")
+    lines = result.output.splitlines()
+    assert lines[0] == "add_one, whole: clean: all schedules of these inputs"
+    assert lines[1] == "add_one, part: a report with seed 0 of the random schedule"
+    assert lines[2].startswith(
+        "out-of-bounds: tl.store at line 9 by main of CTA 1 accesses element 100 and 27 more of out, which has 100: 4 "
+    )
+    assert result.exit_code == 1
+
+
+def test_json_and_replay(tmp_path: Path) -> None:
+    result = run(tmp_path, FILE.replace("{mask}", ""), "--json", "--replay", "3")
+    whole, part = json.loads(result.output)
+    assert whole["report"] is None and whole["runs"] == 1
+    assert (part["kind"], part["seed"], part["lines"]) == ("out-of-bounds", 3, [9])
+    assert result.exit_code == 1
+
+
+def test_no_example(tmp_path: Path) -> None:
+    text = FILE.replace("{mask}", "").partition("@add_one.example")[0]
+    result = run(tmp_path, text)
+    assert result.exit_code == 1
+    assert (
+        "add_one has no example to run; decorate a function without parameters that returns (grid, arguments) with "
+        in (result.output)
+    )
+
+
+@pytest.mark.parametrize("option", [["--seeds", "0"], ["--target", "sm_1"]])
+def test_wrong_usage(tmp_path: Path, option: list[str]) -> None:
+    assert run(tmp_path, FILE.replace("{mask}", ""), *option).exit_code == 2
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import tlxc
+from tlxc import tl
+
+@tlxc.kernel
+def double(x):
+    tl.store(x + tl.arange(0, 64), tl.load(x + tl.arange(0, 64)) * 2)
+
+x = np.ones({size}, np.float32)
+double[1](x)
+print(sys.argv[1:], x.sum())
+"""
+
+
+def test_run(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.format(size=64), encoding="utf-8")
+    result = CliRunner().invoke(main, ["run", "--simulate", str(file), "--option", "3"], prog_name="tlxc")
+    assert result.output == "['--option', '3'] 128.0\n"
+    file.write_text(SCRIPT.format(size=32), encoding="utf-8")
+    result = CliRunner().invoke(main, ["run", "--simulate", str(file)], prog_name="tlxc")
+    assert result.exit_code == 1
+    assert "out-of-bounds: tl.load" in result.output

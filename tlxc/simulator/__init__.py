@@ -1,0 +1,13 @@
+"""Executes tile IR, after all passes, on the CPU: tasks and engines with real asynchronous semantics, and a checker of
+what must be ordered.  Design: docs/checking.md.
+"""
+
+from __future__ import annotations
+
+from .global_memory import Extent
+from .launch import simulate_grid
+from .ops.tma import Descriptor
+from .program import Program
+from .reports import Report, SimulationError
+
+__all__ = ["Descriptor", "Extent", "Program", "Report", "SimulationError", "simulate_grid"]
