@@ -501,7 +501,8 @@ class Interpreter:
         return x[0].copy()
 
     def do_async_dot(self, op: Op, x: list[Any]) -> Any:
-        return matmul(op, *x)
+        a, b, acc, use = x
+        return matmul(op, a, b, None if use is not None and not use else acc)
 
     def do_async_dot_wait(self, op: Op, x: list[Any]) -> list[Any]:
         return x
