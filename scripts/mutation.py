@@ -14,13 +14,15 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the tiles are small, and threads of BLAS wait for one another
+import numpy as np  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]

@@ -9,6 +9,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+# Before NumPy is imported: several workers with several BLAS threads each wait for one another.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 
