@@ -152,3 +152,24 @@ def test_a_task_without_its_barrier_is_refused() -> None:
         "  fix: call tlx.cluster_barrier() in the other tasks too, or outside of the region; an mbarrier with "
         "remote_cta_rank tells single tasks",
     ]
+
+
+@tlxc.kernel(ctas_per_cga=(2, 1, 1))
+def with_copies(x: tl.ptr(tl.int32), n: tl.int32):
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tl.store(x + tl.arange(0, 128), tl.arange(0, 128))
+            tlx.cluster_barrier()
+        with tlx.async_task(num_warps=4, replicate=2):
+            tl.store(x + 128 * (1 + tlx.async_task_replica_id()) + tl.arange(0, 128), tl.arange(0, 128))
+            tlx.cluster_barrier()
+        with tlx.async_task(num_warps=1):
+            tlx.cluster_barrier()
+
+
+def test_idle_warps_beside_copies_that_share_code() -> None:
+    module = build(with_copies.__tlxc_source__, with_copies.signature(), SM90)
+    run_passes(module, SM90, until="tasks", check=True)
+    (op,) = regions(module)
+    assert op.attrs["copies"] == (1, 2, 1, 1, 1) and module.attrs["total_warps"] == 16
+    assert (op.attrs["start_warp"], op.attrs["num_warps"]) == ((0, 4, 12, 13, 14), (4, 4, 1, 1, 2))
