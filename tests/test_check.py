@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,3 +107,16 @@ def test_run(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["run", "--simulate", str(file)], prog_name="tlxc")
     assert result.exit_code == 1
     assert "out-of-bounds: tl.load" in result.output
+
+
+@pytest.mark.parametrize("mask", [", mask=at < n", ""])
+def test_a_bar_at_a_terminal(tmp_path: Path, mask: str) -> None:
+    """On stderr, and only there; full at the end, also where an example ends at a report."""
+    file, ends = tmp_path / "file.py", os.openpty()
+    file.write_text(FILE.replace("{mask}", mask), encoding="utf-8")
+    command = [sys.executable, "-m", "tlxc", "check", str(file), "--seeds", "3"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=ends[1], text=True)
+    os.close(ends[1])
+    shown = os.read(ends[0], 1 << 16).decode()
+    os.close(ends[0])
+    assert done.returncode == (not mask) and "100%" in shown and "100%" not in done.stdout

@@ -65,8 +65,11 @@ class _Watched(Simulation):
         super().run(launch, program)
 
 
-def check(kernel: Kernel, target: Target, seeds: int, first: int = 0) -> Iterator[Outcome]:
-    """Each example under `seeds` schedules, from seed `first` on; ends an example at its first report."""
+def check(
+    kernel: Kernel, target: Target, seeds: int, first: int = 0, done: Callable[[int], None] = lambda runs: None
+) -> Iterator[Outcome]:
+    """Each example under `seeds` schedules, from seed `first` on; ends an example at its first report.  `done` is told
+    how many runs there are no more to come."""
     if not kernel.examples:
         raise TlxcError(
             f"{kernel.name} has no example to run; decorate a function without parameters that returns (grid, "
@@ -76,7 +79,9 @@ def check(kernel: Kernel, target: Target, seeds: int, first: int = 0) -> Iterato
         outcome = Outcome(example.__name__)
         for seed in range(first, first + seeds):
             if not _run(kernel, example, target, seed, outcome):
+                done(first + seeds - seed)
                 break
+            done(1)
         yield outcome
 
 
