@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tlxc
 import tlxc.ir.ops  # noqa: F401  fills the op table
 from tlxc import tl, tlx
-from tlxc.ir.core import Op
+from tlxc.errors import CompileError
+from tlxc.ir.core import Module, Op
 from tlxc.ir.parser import parse_module
 from tlxc.ir.printer import print_module
 from tlxc.ir.verifier import verify
 from tlxc.passes.copies import merge_copies
+from tlxc.passes.tasks import hardware_barriers, place_tasks
 from tlxc.targets import get_target
 
 SM90 = get_target("sm_90")
@@ -32,8 +36,10 @@ def store(value: int, more: str = "") -> str:
     """
 
 
-def merged(bodies: list[str], warps: Ints = (), starts: Ints = (), replica: Ints = (), regs: Ints = ()) -> Op:
-    """The region after the pass; the first body is the default task, the others are copies of one task."""
+def merged_module(
+    bodies: list[str], warps: Ints = (), starts: Ints = (), replica: Ints = (), regs: Ints = ()
+) -> Module:
+    """A kernel after the pass; the first body is the default task, the others are copies of one task."""
     n = len(bodies)
     columns = {
         "num_warps": warps or (4,) * n, "start_warp": starts or tuple(4 * i for i in range(n)),
@@ -45,8 +51,16 @@ def merged(bodies: list[str], warps: Ints = (), starts: Ints = (), replica: Ints
     merge_copies(m, SM90)
     verify(m)
     assert print_module(parse_module(print_module(m))) == print_module(m)
+    return m
+
+
+def region_of(m: Module) -> Op:
     (op,) = [op for op in m.walk() if op.kind == "async_tasks"]
     return op
+
+
+def merged(*given: Any, **more: Any) -> Op:
+    return region_of(merged_module(*given, **more))
 
 
 def test_copies_that_differ_in_a_number_are_one_region() -> None:
@@ -64,7 +78,7 @@ def test_equal_copies_need_no_number() -> None:
     assert all(inner.kind != "task_copy" for inner in op.regions[1].ops)
 
 
-APART: dict[str, list[object]] = {
+APART: dict[str, list[Any]] = {
     "other ops": [[store(0), store(3), store(3, "store %a, %r, _")]],
     "other operands": [[store(0), store(3, "store %a, %x, _"), store(3, "store %a, %r, _")]],
     "a buffer of its own": [[store(0)] + [store(3, "%b = local_alloc : buffer<128xi32, smem>")] * 2],
@@ -78,9 +92,9 @@ APART: dict[str, list[object]] = {
 
 
 @pytest.mark.parametrize("given", APART.values(), ids=APART)
-def test_stay_apart(given: list[object]) -> None:
-    op = merged(*given)  # type: ignore[arg-type]
-    assert "copies" not in op.attrs and len(op.regions) == len(given[0])  # type: ignore[arg-type]
+def test_stay_apart(given: list[Any]) -> None:
+    op = merged(*given)
+    assert "copies" not in op.attrs and len(op.regions) == len(given[0])
 
 
 def test_steps_that_are_not_equal_end_a_group() -> None:
@@ -102,7 +116,7 @@ def exchange(x, out, BLOCK: tl.constexpr):
 
 def test_scratch_is_of_each_copy() -> None:
     m = parse_module(exchange.warmup(tl.int32, tl.int32, BLOCK=1024, target="sm_90").asm["tlxir"])
-    (op,) = [op for op in m.walk() if op.kind == "async_tasks"]
+    op = region_of(m)
     assert op.attrs["copies"] == (1, 2)
     (scratch,) = [inner for inner in op.regions[1].walk() if inner.kind == "local_alloc"]
     stride = scratch.attrs["copy_stride"]
@@ -111,5 +125,12 @@ def test_scratch_is_of_each_copy() -> None:
 
 
 def test_budgets_and_barriers_count_copies() -> None:
-    op = merged([store(0), store(3), store(5)], regs=(24, 240, 240))
-    assert op.attrs["num_regs"] == (24, 240)
+    m = merged_module([store(0), store(3), store(5), store(7)], regs=(24, 160, 160, 160))
+    place_tasks(m, SM90)
+    op = region_of(m)
+    assert op.attrs["copies"] == (1, 3) and m.attrs["total_warps"] == 16
+    assert hardware_barriers(op, frozenset((2,))) == [1, 3]  # of the copies 3, 4 and 5
+    assert hardware_barriers(op, frozenset((3, 6, 9, 12, 15))) is None
+    too_much = merged_module([store(0), store(3), store(5), store(7)], regs=(24, 168, 168, 168))
+    with pytest.raises(CompileError, match="the register budgets of this region cannot be granted"):
+        place_tasks(too_much, SM90)

@@ -16,7 +16,7 @@ from tlxc.ir.table import OPS
 from tlxc.ir.types import Tensor
 
 from .dead_code import keep_only
-from .warps import WARPGROUP, warp_ranges
+from .warps import WARPGROUP, task_name, warp_ranges
 
 
 def pad_cluster_barriers(module: Module) -> None:
@@ -38,16 +38,12 @@ def _check_all_meet(op: Op) -> None:
         one = next(i for i, found in enumerate(met) if found)
         raise CompileError(
             "cluster_barrier is executed by some tasks of a region and not by others",
-            found=f"{_name(one)} executes it, {_name(missing[0])} does not",
+            found=f"{task_name(op, one)} executes it, {task_name(op, missing[0])} does not",
             allowed="regions in which every task executes it the same number of times: the hardware counts all warps",
             fix="call tlx.cluster_barrier() in the other tasks too, or outside of the region; an mbarrier with "
             "remote_cta_rank tells single tasks",
             loc=met[one][0].loc,
         )
-
-
-def _name(copy: int) -> str:
-    return "the default task" if copy == 0 else f"task copy {copy}"
 
 
 def _pad(op: Op, total: int) -> None:

@@ -21,7 +21,7 @@ from .named_barriers import NAMED_BARRIERS, bound_named_barriers, taken_barriers
 from .outside import wrap_outside
 from .padding import pad_cluster_barriers
 from .registers import grant_registers
-from .warps import WARPGROUP, copies_of, warp_ranges
+from .warps import WARPGROUP, copies_of, task_name, warp_ranges
 
 
 def place_tasks(module: Module, target: Target) -> None:
@@ -80,20 +80,21 @@ def _inline(region: Region) -> None:
 # ------------------------------------------------------------------------------------------------ warps
 def _check_ranges(op: Op) -> None:
     ranges = warp_ranges(op)
+    names = [task_name(op, i) for i in range(len(ranges))]
     for i, ((start, end), size) in enumerate(zip(ranges, op.attrs["num_warps"])):
         if size <= 0 or size & (size - 1):
             raise CompileError(
                 "the number of warps of a task is a power of two",
-                found=f"{size} warps for {_name(i)}",
+                found=f"{size} warps for {names[i]}",
                 fix="use more replicas or more tasks for other sizes",
                 loc=op.loc,
             )
         if start < 0:
-            raise CompileError("a task starts at a warp of the CTA", found=f"warp {start} for {_name(i)}", loc=op.loc)
+            raise CompileError("a task starts at a warp of the CTA", found=f"warp {start} for {names[i]}", loc=op.loc)
         if start % WARPGROUP and start % WARPGROUP + size > WARPGROUP:
             raise CompileError(
                 "a task straddles two warpgroups",
-                found=f"{_name(i)} on warps {start} to {end - 1}",
+                found=f"{names[i]} on warps {start} to {end - 1}",
                 allowed=f"tasks inside one warpgroup of {WARPGROUP} warps, or starting at a multiple of {WARPGROUP}",
                 fix="start it at a multiple of its number of warps with warp_group_start_id",
                 loc=op.loc,
@@ -102,14 +103,10 @@ def _check_ranges(op: Op) -> None:
             if start < other_end and other < end:
                 raise CompileError(
                     "two tasks overlap in their warps",
-                    found=f"{_name(j)} on warps {other} to {other_end - 1}, {_name(i)} on warps {start} to {end - 1}",
+                    found=f"{names[j]} on warps {other} to {other_end - 1}, {names[i]} on warps {start} to {end - 1}",
                     fix=f"start the second at warp {other_end} or later",
                     loc=op.loc,
                 )
-
-
-def _name(copy: int) -> str:
-    return "the default task" if copy == 0 else f"task copy {copy}"
 
 
 # ------------------------------------------------------------------------------------------------ one-warp tasks

@@ -284,6 +284,15 @@ class _Map(ctypes.Structure):
     _fields_ = [("words", ctypes.c_uint64 * (MAP_BYTES // 8))]
 
 
+def _sizes(grid: tuple[Any, ...]) -> tuple[int, int, int] | None:
+    """CTAs along each axis; None for an empty grid and for what is none."""
+    try:
+        x, y, z = extents(grid)
+    except GridError:
+        return None
+    return (x, y, z) if x * y * z else None
+
+
 def bindings_launcher(function: cuda.Function, threads: int, shared: int, kinds: Sequence[int]) -> Launcher:
     """The same through cuda.bindings: slower, but only Python."""
     api = cuda.driver()
@@ -298,12 +307,10 @@ def bindings_launcher(function: cuda.Function, threads: int, shared: int, kinds:
         return float(value) if kind == FLOAT else int(value) & mask
 
     def launch(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
-        try:
-            x, y, z = extents(grid)
-        except GridError:
+        sizes = _sizes(grid)
+        if sizes is None:
             return UNCLEAR
-        if x * y * z == 0:
-            return UNCLEAR
+        x, y, z = sizes
         config = api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = x, y, z
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
@@ -334,12 +341,10 @@ def with_workspace(launch: Launcher, gpu: cuda.Device, size: int) -> Launcher:
     api = cuda.driver()
 
     def launch_with_workspace(grid: tuple[Any, ...], stream: int, *values: Any) -> int:
-        try:
-            x, y, z = extents(grid)
-        except GridError:
+        sizes = _sizes(grid)
+        if sizes is None:
             return UNCLEAR
-        if x * y * z == 0:
-            return UNCLEAR
+        x, y, z = sizes
         queue = api.CUstream(stream)
         with cuda.in_context(gpu):
             status, address = api.cuMemAllocAsync(size * x * y * z, queue)
@@ -378,8 +383,8 @@ def prepared(launch: Launcher, gpu: cuda.Device, maps: Mapping[int, MapShape], c
                 return UNCLEAR
             check_cluster(sizes, cluster)
         passed, alive = list(values), []
-        for position, *shape in wanted:
-            made = values[position].map_for(*shape, gpu)
+        for position, box, swizzle, stored in wanted:
+            made = values[position].map_for(box, swizzle, stored, gpu)
             alive.append(made)  # until the driver has read it, whatever another thread does to the descriptor
             passed[position] = made.address
         return launch(grid, stream, *passed)
