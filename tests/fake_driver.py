@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tlxc.ir import types as ir
-from tlxc.runtime import artifact, cuda, descriptor, kernel, launcher
+from tlxc.runtime import artifact, cuda, descriptor, kernel, native
 from tlxc.runtime.cache import Entry
 
 _P = ctypes.c_void_p
@@ -90,6 +90,11 @@ class FakeDriver:
             "cuCtxGetCurrent": make(ctypes.c_int, _P)(self._get),
             "cuCtxPushCurrent_v2": make(ctypes.c_int, _P)(self._push),
             "cuCtxPopCurrent_v2": make(ctypes.c_int, _P)(self._pop),
+            "cuMemAllocAsync": make(ctypes.c_int, _P, ctypes.c_size_t, ctypes.c_size_t)(self._allocate),
+            "cuMemFreeAsync": make(ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t)(lambda *freed: self.free(*freed)[0]),
+            "cuTensorMapEncodeTiled": make(ctypes.c_int, _P, *[ctypes.c_int] * 2, *[_P] * 5, *[ctypes.c_int] * 4)(
+                self._encode
+            ),
         }
         self._stack: list[int] = []
 
@@ -118,6 +123,17 @@ class FakeDriver:
         ctypes.memmove(out, struct.pack("<Q120x", address), 128)
         assert out % 64 == 0
         return self.status
+
+    def _encode(self, out: int, type_: int, rank: int, address: int, shape: int, strides: int, box: int, steps: int,
+                *options: int) -> int:  # fmt: skip
+        wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+        outer = (ctypes.c_uint64 * (rank - 1)).from_address(strides)
+        lists = (wide.from_address(shape), [*outer, 0], narrow.from_address(box), narrow.from_address(steps))
+        return self.encode(out, type_, rank, address, *lists, *options)
+
+    def _allocate(self, out: int, size: int, stream: int) -> int:
+        status, _P.from_address(out).value = self.allocate(size, stream)
+        return status
 
     def allocate(self, size: int, stream: int) -> tuple[int, int]:
         """cuMemAllocAsync."""
@@ -168,7 +184,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     monkeypatch.setattr(cuda, "in_context", lambda gpu: contextlib.nullcontext())
     monkeypatch.setattr(descriptor, "_encoder", lambda: made.encode)
     monkeypatch.setattr(kernel, "torch_stream", lambda: None)
-    monkeypatch.setattr(launcher, "_native", launcher.NativeLaunch(made.address_of))
+    monkeypatch.setattr(native, "_functions", native.Native(made.address_of))
     return made
 
 

@@ -342,9 +342,9 @@ def test_arrays_that_are_not_torch_s(torch: Any) -> None:
 
 
 def test_launching_through_the_bindings(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tlxc.runtime import launcher
+    from tlxc.runtime import native
 
-    monkeypatch.setattr(launcher, "has_native", lambda: False)
+    monkeypatch.setattr(native, "available", lambda: False)
     x, y = inputs(torch, 300)
     check(torch, run(fresh(), x, y, s=-0.5), x, y, s=-0.5)
 

@@ -226,12 +226,12 @@ class TensorMap:
 
 
 # CUtensorMapDataType; 8 and 16-bit integers go as unsigned, which makes a difference to no copy.
-_TYPES = {
+TYPES = {
     "i8": 0, "u8": 0, "i16": 1, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "bf16": 9,
 }  # fmt: skip
-_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
-_L2_256B = 3  # CUtensorMapL2promotion
-_FILLS = {"zero": 0, "nan": 1}  # CUtensorMapFloatOOBfill
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
+L2_256B = 3  # CUtensorMapL2promotion
+FILLS = {"zero": 0, "nan": 1}  # CUtensorMapFloatOOBfill
 
 
 @functools.cache
@@ -256,7 +256,7 @@ def encode(
     wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
     status = _encoder()(
         made.address,
-        _TYPES[dtype.short],
+        TYPES[dtype.short],
         rank,
         address,
         wide(*reversed(shape)),
@@ -264,9 +264,9 @@ def encode(
         narrow(*reversed(box)),
         narrow(*[1] * rank),
         0,
-        _SWIZZLES[swizzle],
-        _L2_256B,
-        _FILLS[padding],
+        SWIZZLES[swizzle],
+        L2_256B,
+        FILLS[padding],
     )
     if status:
         what = (

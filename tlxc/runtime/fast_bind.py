@@ -16,9 +16,10 @@ from tlxc.frontend.signature import Argument
 from tlxc.frontend.source import MISSING, Parameter
 from tlxc.ir import types as ir
 from tlxc.runtime import tokens
-from tlxc.runtime.launcher import Launcher
+from tlxc.runtime.launcher import Ready
+from tlxc.runtime.streams import handle_of
 
-OPTIONS = ("num_warps", "num_stages", "maxnreg", "ctas_per_cga")
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "ctas_per_cga", "stream")
 MIXED = -3  # stands for the device where arrays are on several
 
 Key = tuple[Any, ...]  # a token for each parameter, num_warps or (num_warps, maxnreg, ctas_per_cga), device
@@ -34,12 +35,12 @@ class Given:
 
 
 class Plan:
-    """A launch that is ready but for its values; `stream` gives the stream on a device."""
+    """A launch that lacks nothing but its values; `stream` gives the stream on a device."""
 
-    __slots__ = ("launch", "stream", "compiled")
+    __slots__ = ("ready", "launch", "stream", "compiled")
 
-    def __init__(self, launch: Launcher, stream: Callable[[int], int], compiled: Any) -> None:
-        self.launch, self.stream, self.compiled = launch, stream, compiled
+    def __init__(self, ready: Ready, stream: Callable[[int], int], compiled: Any) -> None:
+        self.ready, self.launch, self.stream, self.compiled = ready, ready.launcher(), stream, compiled
 
 
 class State(Protocol):
@@ -110,7 +111,8 @@ def launch({p}grid, {head}):
     except (KeyError, TypeError):
         {p}plan = None
     if {p}plan is not None and {p}grid.__class__ is tuple and not {p}surplus and not {p}unknown:
-        {p}status = {p}plan.launch({p}grid, {p}plan.stream({p}device), {values})
+        {p}queue = {p}plan.stream({p}device) if stream is None else {p}handle_of(stream)
+        {p}status = {p}plan.launch({p}grid, {p}queue, {values})
         if not {p}status:
             return {p}plan.compiled
         if {p}status > 0:
@@ -121,7 +123,7 @@ def given({head}):
     return {p}Given({{{named}}}, {p}surplus, {p}unknown)
 """
 # Constants of these classes are equal only where they are the same, given that the class is in the key as well.
-_EXACT = frozenset({int, bool, str, type(None), ir.DType})
+EXACT = frozenset({int, bool, str, type(None), ir.DType})
 
 
 def generate(
@@ -156,9 +158,9 @@ def _namespace(
 ) -> dict[str, Any]:
     scan = tokens.Scanner()
     values: dict[str, Any] = {
-        "host": host, "Given": Given, "MISSING": MISSING, "current": current_device, "exact": _EXACT, "scan": scan,
+        "host": host, "Given": Given, "MISSING": MISSING, "current": current_device, "exact": EXACT, "scan": scan,
         "arrays": scan.arrays, "odd": scan.odd, "integers": tokens.IntegerTokens(plain=False),
-        "plain_integers": tokens.IntegerTokens(plain=True), "ranged": tokens.ranged_token,
+        "plain_integers": tokens.IntegerTokens(plain=True), "ranged": tokens.ranged_token, "handle_of": handle_of,
         "constant": tokens.constant_token, "FLOAT": tokens.FLOAT,
     }  # fmt: skip
     for i, parameter in enumerate(parameters):
