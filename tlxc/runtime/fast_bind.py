@@ -16,6 +16,7 @@ from tlxc.frontend.signature import Argument
 from tlxc.frontend.source import MISSING, Parameter
 from tlxc.ir import types as ir
 from tlxc.runtime import tokens
+from tlxc.runtime.descriptor import as_descriptor
 from tlxc.runtime.launcher import Ready
 from tlxc.runtime.streams import handle_of
 
@@ -92,6 +93,7 @@ _ARRAY_PLAIN = "{n}.dtype"
 _INTEGER = "{p}integers[{n}]"
 _INTEGER_PLAIN = "{p}plain_integers[{n}]"
 _INTEGER_RANGED = "{p}ranged({n}, {p}declared{i})"
+_AS_DESCRIPTOR = "    {n} = {p}as_descriptor({n}, {p}declared{i})\n"
 _CONSTANT = "    {p}k{i} = {n} if {n}.__class__ in {p}exact else {p}constant({n})\n"
 _LAUNCH = """\
 def launch({p}grid, {head}):
@@ -101,6 +103,7 @@ def launch({p}grid, {head}):
             {p}state = {p}host.renew()
             break
     {p}device = None
+{mapped}\
 {body}\
     if {p}device is None:
         {p}device = {p}current()
@@ -120,6 +123,7 @@ def launch({p}grid, {head}):
     return {p}host.slow({p}grid, {p}key, {p}Given({{{named}}}, {p}surplus, {p}unknown), ({values}))
 
 def given({head}):
+{mapped}\
     return {p}Given({{{named}}}, {p}surplus, {p}unknown)
 """
 # Constants of these classes are equal only where they are the same, given that the class is in the key as well.
@@ -160,7 +164,8 @@ def _namespace(
     values: dict[str, Any] = {
         "host": host, "Given": Given, "MISSING": MISSING, "current": current_device, "exact": EXACT, "scan": scan,
         "arrays": scan.arrays, "odd": scan.odd, "integers": tokens.IntegerTokens(plain=False),
-        "plain_integers": tokens.IntegerTokens(plain=True), "ranged": tokens.ranged_token, "handle_of": handle_of,
+        "plain_integers": tokens.IntegerTokens(plain=True), "ranged": tokens.ranged_token,
+        "as_descriptor": as_descriptor, "handle_of": handle_of,
         "constant": tokens.constant_token, "FLOAT": tokens.FLOAT,
     }  # fmt: skip
     for i, parameter in enumerate(parameters):
@@ -184,6 +189,11 @@ def _text(p: str, parameters: Sequence[Parameter], declared: Mapping[str, Argume
         head=", ".join([*heads, *(f"{name}={p}{name}" for name in OPTIONS), f"**{p}unknown"]),
         body="".join(_parameter_text(p, i, q, declared[q.name], q.name in plain) for i, q in enumerate(parameters)),
         key=key,
+        mapped="".join(
+            _AS_DESCRIPTOR.format(p=p, n=parameter.name, i=i)
+            for i, parameter in enumerate(parameters)
+            if (argument := declared[parameter.name]) and isinstance(argument.type, ir.Descriptor)
+        ),
         values="".join(f"{p}v{i}, " for i, parameter in enumerate(parameters) if not parameter.constexpr),
         named=", ".join(f"'{name}': {name}" for name in named),
     )

@@ -18,7 +18,7 @@ from tlxc.frontend.signature import Argument
 from tlxc.frontend.source import Parameter
 from tlxc.ir import types as ir
 from tlxc.runtime import native, tokens
-from tlxc.runtime.descriptor import FILLS, L2_256B, MAX_RANK, SWIZZLES, TYPES, TensorDescriptor
+from tlxc.runtime.descriptor import FILLS, L2_256B, MAX_RANK, SWIZZLES, TYPES, TensorDescriptor, as_descriptor
 from tlxc.runtime.fast_bind import EXACT, Key, Plan
 from tlxc.runtime.launcher import FLOAT, MAP, SKIP, MapShape, Ready
 
@@ -32,7 +32,7 @@ _PARAM = struct.Struct("<QQ")
 _MAP = struct.Struct("<QQQQ5Q6IIIII")
 
 _MOST = 8  # plans of a kernel that are tried one after another
-_CONSTANT, _ARRAY, _INTEGER, _FLOAT, _DESCRIPTOR = range(5)
+_CONSTANT, _ARRAY, _INTEGER, _FLOAT, _DESCRIPTOR, _TENSOR = range(6)
 _INT32, _INT64 = ir.int32.limits, ir.int64.limits
 # Python integers by range: those of one range have one dtype.
 _RANGES = (_INT32, (_INT32[1] + 1, _INT64[1]), (_INT64[0], _INT32[0] - 1))
@@ -235,8 +235,8 @@ def _run_time(value: Any, declared: Argument | None, plain: bool, kind: int, sha
     if value is None:
         return _constant(value)
     class_ = type(value)
-    if class_ is TensorDescriptor and shape is not None:
-        return _descriptor(value, shape)
+    if shape is not None:
+        return _mapped(value, shape, declared)
     if class_ in (int, bool) and kind != FLOAT:
         return _integer(value, declared, plain)
     if class_ is float and kind == FLOAT:
@@ -271,19 +271,20 @@ def _integer(value: int, declared: Argument | None, plain: bool) -> _Entry:
     raise _Unguarded
 
 
-def _descriptor(value: TensorDescriptor, shape: MapShape) -> _Entry:
-    base = value.base
+def _mapped(value: Any, shape: MapShape, declared: Argument | None) -> _Entry:
+    """A descriptor, or an array in place of one."""
+    made = as_descriptor(value, declared)
+    base = made.base
     if not (hasattr(base, "data_ptr") and hasattr(base, "get_device")):
         raise _Unguarded
-    dtype, rank = value.dtype, len(shape.box)
     packed = _MAP.pack(
-        id(value.padding), TYPES[dtype.short], dtype.bytes, rank,
-        *_reversed(value.block_shape, MAX_RANK), *_reversed(shape.box, MAX_RANK + 1),
-        SWIZZLES[shape.swizzle], L2_256B, FILLS[value.padding], shape.stored,
+        id(made.padding), TYPES[made.dtype.short], made.dtype.bytes, len(shape.box),
+        *_reversed(made.block_shape, MAX_RANK), *_reversed(shape.box, MAX_RANK + 1),
+        SWIZZLES[shape.swizzle], L2_256B, FILLS[made.padding], shape.stored,
     )  # fmt: skip
-    # The class of the base stands where an integer has its upper limit.
-    return _Entry(_DESCRIPTOR, TensorDescriptor, base.dtype, high=id(type(base)), mask=tokens.ALIGN - 1, want=1,
-                  map=packed, also=(type(base), value.padding))  # fmt: skip
+    # The class of a descriptor's base stands where an integer has its upper limit.
+    return _Entry(_DESCRIPTOR if made is value else _TENSOR, type(value), base.dtype, high=id(type(base)),
+                  mask=tokens.ALIGN - 1, want=1, map=packed, also=(type(base), made.padding))  # fmt: skip
 
 
 def _reversed(extents: Sequence[int], length: int) -> tuple[int, ...]:
@@ -320,7 +321,7 @@ def _write(
     head = ready.kernel + _SHAPE.pack(
         len(entries) - by_name, by_name, len(checks), len(params), out.at(getter), out.at(gpu.ordinal), gpu.ordinal,
         out.at(plan.compiled), out.at(refuse), *ready.cluster, ready.workspace, work_param,
-        sum(e.kind == _DESCRIPTOR for e in entries),
+        sum(e.kind in (_DESCRIPTOR, _TENSOR) for e in entries),
     )  # fmt: skip
     head += b"".join(_CHECK.pack(*map(out.at, check)) for check in checks)
     maps_at = len(head) + len(entries) * _ENTRY.size + len(params) * _PARAM.size

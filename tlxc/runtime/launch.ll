@@ -28,6 +28,7 @@
 @get_device = external global i8
 @base = external global i8
 @shape = external global i8
+@stride = external global i8
 @strides = external global i8
 @block_shape = external global i8
 @padding = external global i8
@@ -414,7 +415,7 @@ take:
   %map = getelementptr i8, ptr %maps, i64 %map.offset
   %fits = call i1 @take(ptr %plan, ptr %this.entry, ptr %object, i64 %ordinal, ptr %slots, ptr %params, ptr %map)
   %kind = load i64, ptr %this.entry
-  %is.map = icmp eq i64 %kind, 4
+  %is.map = icmp uge i64 %kind, 4
   %one = zext i1 %is.map to i64
   %m.next = add i64 %m, %one
   br i1 %fits, label %taken, label %mismatch
@@ -561,7 +562,8 @@ choose:
                                 i64 1, label %array
                                 i64 2, label %integer
                                 i64 3, label %float
-                                i64 4, label %descriptor ]
+                                i64 4, label %descriptor
+                                i64 5, label %tensor ]
 constant:
   %constant.fits = call i1 @take_constant(ptr %entry, ptr %object)
   ret i1 %constant.fits
@@ -580,6 +582,11 @@ descriptor:
   store ptr %map, ptr %param
   %descriptor.fits = call i1 @take_descriptor(ptr %plan, ptr %entry, ptr %object, i64 %ordinal, ptr %map)
   ret i1 %descriptor.fits
+tensor:
+  %tensor.param = getelementptr ptr, ptr %params, i64 %slot.index
+  store ptr %map, ptr %tensor.param
+  %tensor.fits = call i1 @take_tensor(ptr %plan, ptr %entry, ptr %object, i64 %ordinal, ptr %map)
+  ret i1 %tensor.fits
 no:
   ret i1 false
 }
@@ -688,10 +695,9 @@ no:
   ret i1 false
 }
 
-; `rank` integers from 1 to 2^40 of a sequence, last first.
-define internal i1 @read_integers(ptr %object, ptr %name, i64 %rank, ptr %out) {
+; `rank` integers from 1 to 2^40 of a sequence, last first; null is none.  Takes over the reference.
+define internal i1 @read_integers(ptr %sequence, i64 %rank, ptr %out) {
 entry:
-  %sequence = call ptr @PyObject_GetAttr(ptr %object, ptr %name)
   %absent = icmp eq ptr %sequence, null
   br i1 %absent, label %no, label %count
 count:
@@ -728,21 +734,86 @@ no:
   ret i1 false
 }
 
-; Encodes the tensor map of a TensorDescriptor.  What the driver would not refuse is checked here: contiguous rows, and
-; rows of whole 16 bytes where the kernel stores by it.
+; A TensorDescriptor of the wanted block and padding.
 define internal i1 @take_descriptor(ptr %plan, ptr %entry, ptr %object, i64 %ordinal, ptr %map) {
+  %wanted = call ptr @map_of(ptr %plan, ptr %entry)
+  %padding = load ptr, ptr %wanted
+  %rank.at = getelementptr %Map, ptr %wanted, i32 0, i32 3
+  %rank = load i64, ptr %rank.at
+  %block.at = getelementptr %Map, ptr %wanted, i32 0, i32 4
+  %block = alloca [5 x i64], align 16
+  %right.padding = call i1 @is(ptr %object, ptr @padding, ptr %padding)
+  br i1 %right.padding, label %blocks, label %no
+blocks:
+  %extents = call ptr @PyObject_GetAttr(ptr %object, ptr @block_shape)
+  %has.block = call i1 @read_integers(ptr %extents, i64 %rank, ptr %block)
+  br i1 %has.block, label %dimension, label %no
+dimension:
+  %d = phi i64 [ 0, %blocks ], [ %d.next, %equal ]
+  %all = icmp eq i64 %d, %rank
+  br i1 %all, label %base, label %compare
+compare:
+  %have.at = getelementptr i64, ptr %block, i64 %d
+  %have = load i64, ptr %have.at
+  %want.at = getelementptr i64, ptr %block.at, i64 %d
+  %want = load i64, ptr %want.at
+  %same = icmp eq i64 %have, %want
+  br i1 %same, label %equal, label %no
+equal:
+  %d.next = add i64 %d, 1
+  br label %dimension
+base:
+  %array = call ptr @PyObject_GetAttr(ptr %object, ptr @base)
+  %no.array = icmp eq ptr %array, null
+  br i1 %no.array, label %no, label %class
+class:
   %e = load %Entry, ptr %entry
-  %class = extractvalue %Entry %e, 5
-  %offset = extractvalue %Entry %e, 9
-  %wanted = getelementptr i8, ptr %plan, i64 %offset
+  %class.word = extractvalue %Entry %e, 5
+  %of.at = getelementptr ptr, ptr %array, i64 1
+  %of = load i64, ptr %of.at
+  %right.class = icmp eq i64 %of, %class.word
+  br i1 %right.class, label %encode, label %drop
+encode:
+  %shape = call ptr @PyObject_GetAttr(ptr %object, ptr @shape)
+  %strides = call ptr @PyObject_GetAttr(ptr %object, ptr @strides)
+  %fits = call i1 @encode(ptr %wanted, ptr %entry, ptr %array, ptr %shape, ptr %strides, i64 %ordinal, ptr %map)
+  call void @Py_DecRef(ptr %array)
+  ret i1 %fits
+drop:
+  call void @Py_DecRef(ptr %array)
+  ret i1 false
+no:
+  ret i1 false
+}
+
+; An array itself, of the shape and strides that it has.
+define internal i1 @take_tensor(ptr %plan, ptr %entry, ptr %object, i64 %ordinal, ptr %map) {
+  %wanted = call ptr @map_of(ptr %plan, ptr %entry)
+  %shape = call ptr @PyObject_GetAttr(ptr %object, ptr @shape)
+  %self = alloca ptr
+  store ptr %object, ptr %self
+  %strides = call ptr @PyObject_VectorcallMethod(ptr @stride, ptr %self, i64 1, ptr null)
+  %fits = call i1 @encode(ptr %wanted, ptr %entry, ptr %object, ptr %shape, ptr %strides, i64 %ordinal, ptr %map)
+  ret i1 %fits
+}
+
+define internal ptr @map_of(ptr %plan, ptr %entry) {
+  %offset.at = getelementptr %Entry, ptr %entry, i32 0, i32 9
+  %offset = load i64, ptr %offset.at
+  %map = getelementptr i8, ptr %plan, i64 %offset
+  ret ptr %map
+}
+
+; Encodes a tensor map; takes over the references to shape and strides.  What the driver would not refuse is checked
+; here: contiguous rows, and rows of whole 16 bytes where the kernel stores by it.
+define internal i1 @encode(ptr %wanted, ptr %entry, ptr %array, ptr %shape.object, ptr %strides.object, i64 %ordinal,
+    ptr %map) {
   %w = load %Map, ptr %wanted
-  %padding = extractvalue %Map %w, 0
   %code.wide = extractvalue %Map %w, 1
   %code = trunc i64 %code.wide to i32
   %size = extractvalue %Map %w, 2
   %rank = extractvalue %Map %w, 3
   %rank.narrow = trunc i64 %rank to i32
-  %block.at = getelementptr %Map, ptr %wanted, i32 0, i32 4
   %box = getelementptr %Map, ptr %wanted, i32 0, i32 5
   %swizzle = extractvalue %Map %w, 6
   %l2 = extractvalue %Map %w, 7
@@ -751,34 +822,13 @@ define internal i1 @take_descriptor(ptr %plan, ptr %entry, ptr %object, i64 %ord
   %address.at = alloca i64
   %shape = alloca [5 x i64], align 16
   %strides = alloca [5 x i64], align 16
-  %block = alloca [5 x i64], align 16
-  %right.padding = call i1 @is(ptr %object, ptr @padding, ptr %padding)
-  br i1 %right.padding, label %take.base, label %no
-take.base:
-  %base.object = call ptr @PyObject_GetAttr(ptr %object, ptr @base)
-  %no.base = icmp eq ptr %base.object, null
-  br i1 %no.base, label %no, label %look.base
-look.base:
-  %of.at = getelementptr ptr, ptr %base.object, i64 1
-  %of = load i64, ptr %of.at
-  %right.class = icmp eq i64 %of, %class
-  br i1 %right.class, label %read.base, label %drop.base
-drop.base:
-  call void @Py_DecRef(ptr %base.object)
-  ret i1 false
-read.base:
-  %fits.base = call i1 @take_array(ptr %entry, ptr %base.object, i64 %ordinal, ptr %address.at)
-  call void @Py_DecRef(ptr %base.object)
-  br i1 %fits.base, label %sizes, label %no
-sizes:
-  %has.shape = call i1 @read_integers(ptr %object, ptr @shape, i64 %rank, ptr %shape)
-  br i1 %has.shape, label %steps, label %no
-steps:
-  %has.strides = call i1 @read_integers(ptr %object, ptr @strides, i64 %rank, ptr %strides)
-  br i1 %has.strides, label %blocks, label %no
-blocks:
-  %has.block = call i1 @read_integers(ptr %object, ptr @block_shape, i64 %rank, ptr %block)
-  br i1 %has.block, label %rows, label %no
+  %has.shape = call i1 @read_integers(ptr %shape.object, i64 %rank, ptr %shape)
+  %has.strides = call i1 @read_integers(ptr %strides.object, i64 %rank, ptr %strides)
+  %has.both = and i1 %has.shape, %has.strides
+  br i1 %has.both, label %base, label %no
+base:
+  %fits = call i1 @take_array(ptr %entry, ptr %array, i64 %ordinal, ptr %address.at)
+  br i1 %fits, label %rows, label %no
 rows:
   %last.stride = load i64, ptr %strides
   %contiguous = icmp eq i64 %last.stride, 1
@@ -791,17 +841,10 @@ rows:
   %rows.right = and i1 %contiguous, %row.right
   br i1 %rows.right, label %dimension, label %no
 dimension:
-  %d = phi i64 [ 0, %rows ], [ %d.next, %scaled ]
+  %d = phi i64 [ 0, %rows ], [ %d.next, %scale ]
   %all = icmp eq i64 %d, %rank
-  br i1 %all, label %encode, label %compare
-compare:
-  %have.at = getelementptr i64, ptr %block, i64 %d
-  %have = load i64, ptr %have.at
-  %want.at = getelementptr i64, ptr %block.at, i64 %d
-  %want = load i64, ptr %want.at
-  %same = icmp eq i64 %have, %want
-  br i1 %same, label %scaled, label %no
-scaled:
+  br i1 %all, label %encode, label %scale
+scale:
   %stride.at = getelementptr i64, ptr %strides, i64 %d
   %stride = load i64, ptr %stride.at
   %stride.bytes = mul i64 %stride, %size

@@ -20,7 +20,7 @@ _METH_FASTCALL, _METH_KEYWORDS = 0x80, 0x02
 _FUNCTIONS = {"launch": _METH_FASTCALL, "guarded": _METH_FASTCALL | _METH_KEYWORDS}
 # Names of attributes and methods that native code asks Python objects for: interned, so they live as long as we do.
 _NAMES = tuple(
-    map(sys.intern, ("data_ptr", "dtype", "get_device", "base", "shape", "strides", "block_shape", "padding"))
+    map(sys.intern, ("data_ptr", "dtype", "get_device", "base", "shape", "stride", "strides", "block_shape", "padding"))
 )
 
 
