@@ -68,6 +68,7 @@ class Launch:
     function: int
     context: int
     words: list[int]
+    launch_pdl: bool
 
 
 @dataclass
@@ -107,10 +108,13 @@ class FakeDriver:
         raw = ctypes.string_at(config, 56)
         fields = struct.unpack("<7I", raw[:28])
         stream, attributes, count = struct.unpack("<QQI", raw[32:52])
-        assert (attributes, count, extra) == (0, 0, None)
+        assert (bool(attributes), extra) == (bool(count), None)
+        dependent = [struct.unpack("<IIi", ctypes.string_at(attributes, 12)) for _ in range(count)] == [(6, 0, 1)]
+        assert dependent == bool(count)
         pointers = (_P * self.parameters).from_address(params)
         words = [int.from_bytes(ctypes.string_at(p or 0, 8), "little") for p in pointers]
-        self.launches.append(Launch(fields[:3], fields[3:6], fields[6], stream, function, self.current, words))
+        shape = (fields[:3], fields[3:6], fields[6])
+        self.launches.append(Launch(*shape, stream, function, self.current, words, dependent))
         return self.status
 
     def encode(self, out: int, type_: int, rank: int, address: int, shape: Any, strides: Any, box: Any, steps: Any,

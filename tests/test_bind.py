@@ -159,7 +159,7 @@ def test_values_and_kinds() -> None:
     key, values = made.fast(A, Array(address=0x20000), 1, s=2.5)
     assert values == (0x10000, 0x20000, 1, 2.5)
     assert key[-2:] == (4, 0)
-    assert made.fast(A, A, 1, maxnreg=64)[0][-2:] == ((4, 64, None), 0)
+    assert made.fast(A, A, 1, maxnreg=64)[0][-2:] == ((4, 64, None, bool, False), 0)
     bound = made.resolve(A, A, 1)
     assert bound.kinds == b"iisf"
     assert (bound.device, bound.signature.num_warps) == (0, 4)
@@ -422,7 +422,7 @@ def test_descriptors_of_the_cpu_are_refused() -> None:
         ((A,), {}, "missing arguments `y` and `n`."),
         ((A, A, 5, 1.0, 64, 9), {}, "takes 5 arguments by position (x, y, n, s, BLOCK), but 6 were given."),
         ((A, A, 5), {"BLOC": 4}, "has no parameter `BLOC`. Did you mean `BLOCK`? Its parameters are x, y, n, s, BLOCK; "
-         "launch options are num_warps, num_stages, maxnreg, ctas_per_cga and stream."),
+         "launch options are num_warps, num_stages, maxnreg, ctas_per_cga, launch_pdl and stream."),
         ((Array(device=-1), A, 5), {}, "argument `x` is a CPU tensor of torch.float16, but kernels run on the GPU; "
          "pass `x.cuda()`."),
         ((A, Array(device=1), 5), {}, "arguments are on different devices, `x` on cuda:0 and `y` on cuda:1; move them "

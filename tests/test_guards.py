@@ -76,16 +76,18 @@ POOLS: dict[str, list[Any]] = {
     "BLOCK": [64, 32, 1, True, 1.0, "1", (1, 2), (1.0, 2), (True, 2), 0.0, -0.0, None, tl.float16],
     "num_warps": [4, 8],
     "ctas_per_cga": [None, (1,), (2, 1, 1)],
+    "launch_pdl": [False, True, 1, None],
     "stream": [None, 0, 0x99],
 }
 
 
-SHAPES = [(), ("BLOCK",), ("num_warps", "stream"), ("wide", "plain", "ctas_per_cga")]
+SHAPES = [(), ("BLOCK",), ("num_warps", "launch_pdl", "stream"), ("wide", "plain", "ctas_per_cga")]
 
 
 def same_launch(found: Launch, wanted: Launch) -> bool:
     """Equal but for the function's handle."""
-    return all(getattr(found, f) == getattr(wanted, f) for f in ("grid", "block", "shared", "stream", "words"))
+    fields = ("grid", "block", "shared", "stream", "words", "launch_pdl")
+    return all(getattr(found, name) == getattr(wanted, name) for name in fields)
 
 
 def outcome(fake: FakeDriver, launch: Any) -> Any:
@@ -122,6 +124,25 @@ def test_random_calls_launch_what_a_fresh_kernel_would(fake: FakeDriver) -> None
             assert found == wanted, (args, kwargs)
         short += counted.long == before
     assert launched > 500 and short > 200
+
+
+def test_constants_are_learned_with_their_types(fake: FakeDriver) -> None:
+    launch, fake.parameters = Counted(kernel()), 6
+    constants = ((1, 2), (1.0, 2), (True, 2), 0.0, -0.0, 1, True)
+    codes = [launch(X, Y, 5, 1.5, BLOCK=block).asm["cubin"] for block in constants]
+    assert len(set(codes)) == launch.long == 7
+
+
+def test_dependent_launches(fake: FakeDriver) -> None:
+    launch, fake.parameters = Counted(kernel()), 6
+    for dependent in (True, False, True, False):
+        launch(X, Y, 5, 1.5, launch_pdl=dependent)
+    launch.kernel.prepare(X, Y, 5, 1.5, grid=1, launch_pdl=True)()
+    launch(X, Y, 5, 1.5)
+    assert [found.launch_pdl for found in fake.launches] == [True, False, True, False, True, False]
+    assert launch.long == 3 and len(fake.loads) == 1
+    with pytest.raises(tlxc.TlxcError, match="launch_pdl is 1; it may be True or False."):
+        launch(X, Y, 5, 1.5, launch_pdl=1)
 
 
 def test_a_module_constant_that_changes_ends_what_was_learned(

@@ -219,7 +219,7 @@ def test_a_grid_may_be_a_function_of_all_arguments(fake: FakeDriver, compile_cal
     kernel[grid](A, 200, s=1.5)
     assert fake.launches[0].grid == (4, 1, 1)
     assert seen == {"x": A, "n": 200, "s": 1.5, "BLOCK": 64, "num_warps": 4, "num_stages": None,
-                    "maxnreg": None, "ctas_per_cga": None, "stream": None}  # fmt: skip
+                    "maxnreg": None, "ctas_per_cga": None, "launch_pdl": False, "stream": None}  # fmt: skip
 
 
 def test_an_empty_grid_launches_and_compiles_nothing(fake: FakeDriver, compile_calls: list[Any]) -> None:

@@ -94,6 +94,7 @@ class Binder:
             "num_warps": num_warps,
             "maxnreg": maxnreg,
             "ctas_per_cga": ctas_per_cga,
+            "launch_pdl": False,
         }
         self.declared = {p.name: declared(p.annotation) for p in self.parameters}
         self.plain = self._plain_names(do_not_specialize)
@@ -242,6 +243,13 @@ class Binder:
         limit = self._maxnreg(self.options["maxnreg"] if maxnreg is MISSING else maxnreg)
         cluster = self._cluster(self.options["ctas_per_cga"] if ctas_per_cga is MISSING else ctas_per_cga)
         return Signature(tuple(run_time), tuple(fixed), warps, limit, cluster)
+
+    def launch_pdl(self, arguments: Mapping[str, Any]) -> bool:
+        """The option of a call; it says how a grid is launched, not how its code is compiled."""
+        value = arguments["launch_pdl"]
+        if type(value) is not bool:
+            raise ArgumentError(f"{self.where}: launch_pdl is {value!r}; it may be True or False.")
+        return value
 
     def _num_warps(self, value: Any) -> int:
         number = as_python(value)

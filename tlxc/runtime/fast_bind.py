@@ -20,10 +20,10 @@ from tlxc.runtime.descriptor import as_descriptor
 from tlxc.runtime.launcher import Ready
 from tlxc.runtime.streams import handle_of
 
-OPTIONS = ("num_warps", "num_stages", "maxnreg", "ctas_per_cga", "stream")
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "ctas_per_cga", "launch_pdl", "stream")
 MIXED = -3  # stands for the device where arrays are on several
 
-Key = tuple[Any, ...]  # a token for each parameter, num_warps or (num_warps, maxnreg, ctas_per_cga), device
+Key = tuple[Any, ...]  # a token for each parameter, num_warps or a tuple of options, device
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,9 @@ def launch({p}grid, {head}):
 {body}\
     if {p}device is None:
         {p}device = {p}current()
-    {p}plain = maxnreg is None and ctas_per_cga is None
-    {p}key = ({key}num_warps if {p}plain else (num_warps, maxnreg, ctas_per_cga), {p}device)
+    {p}plain = maxnreg is None and ctas_per_cga is None and launch_pdl is False
+    {p}options = (num_warps, maxnreg, ctas_per_cga, launch_pdl.__class__, launch_pdl)
+    {p}key = ({key}num_warps if {p}plain else {p}options, {p}device)
     try:
         {p}plan = {p}state.plans[{p}key]
     except (KeyError, TypeError):

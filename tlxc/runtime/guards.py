@@ -114,11 +114,9 @@ class GuardedCalls:
             self._refused += 1
             if self._refused % _MOST:
                 return
-        device = _device((*args, *kwargs.values()))
-        found = (
-            p for p in list(state.plans.values()) if p.compiled is compiled and p.ready.function.gpu.ordinal == device
-        )
-        plan = next(found, None)
+        wanted = _device((*args, *kwargs.values())), kwargs.get("launch_pdl", False)
+        plans = (p for p in list(state.plans.values()) if p.compiled is compiled)
+        plan = next((p for p in plans if (p.ready.function.gpu.ordinal, p.ready.launch_pdl) == wanted), None)
         made = plan and _guard(self._known, plan, state.checks, self._refuse, args, kwargs)
         if made is not None:
             self._plans.insert(1, made)

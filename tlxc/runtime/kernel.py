@@ -80,7 +80,8 @@ def _checks(source: Source) -> tuple[tuple[Callable[[Any], Any], Any, Any], ...]
 
 
 class Kernel:
-    """A kernel: `kernel[grid](*args, **constants, num_warps=4, maxnreg=None, ctas_per_cga=None, stream=None)` launches.
+    """A kernel: `kernel[grid](*args, **constants, num_warps=4, maxnreg=None, ctas_per_cga=None, launch_pdl=False,
+    stream=None)` launches.
 
     `grid` is an int, one to three ints, or a function from all arguments by name to such.  Arguments are specialised
     on: see `variants`.  Inside another kernel it is called like a function.
@@ -88,8 +89,10 @@ class Kernel:
     num_warps: warps of a CTA.  maxnreg: registers that a thread may use at most, 24 to 255, so that more CTAs fit on an
     SM; what does not fit into them is spilled to memory (`CompiledKernel.spill_bytes`).  NVIDIA targets only; None, the
     default, leaves it to the assembler.  ctas_per_cga: CTAs of a cluster along x, y and z, as (2, 1, 1), which group
-    those of the grid; None, the default, is no cluster.  NVIDIA targets only.  stream: a raw handle or a stream; None,
-    the default, is torch's current one.  `prepare` makes a launch that is repeated cheaper still.
+    those of the grid; None, the default, is no cluster.  NVIDIA targets only.  launch_pdl: whether the grid may start
+    before the one ahead of it in its stream has ended; it must then call `tlx.gdc_wait`.  NVIDIA GPUs from compute
+    capability 9.0.  stream: a raw handle or a stream; None, the default, is torch's current one.  `prepare` makes a
+    launch that is repeated cheaper still.
     """
 
     def __init__(
@@ -238,8 +241,9 @@ class Kernel:
         if 0 in sizes:
             return lambda: None
         device = current_device() if bound.device is None else bound.device
-        key = ("prepared", *bound.identity, device)
-        plan = version.plans.get(key) or self._plan(version, key, bound)
+        dependent = self._binder.launch_pdl(arguments)
+        key = ("prepared", *bound.identity, dependent, device)
+        plan = version.plans.get(key) or self._plan(version, key, bound, dependent)
         values = self._binder.values(arguments)
         handle = None if stream is None else handle_of(stream)
         if native.available():
@@ -279,7 +283,7 @@ class Kernel:
             return None
         if plan is None and bound is not None:
             check_cluster(sizes, bound.signature.cluster)
-            plan = self._plan(version, key, bound)
+            plan = self._plan(version, key, bound, self._binder.launch_pdl(arguments))
         assert plan is not None
         stream = given.named["stream"]
         status = plan.launch(sizes, plan.stream(key[-1]) if stream is None else handle_of(stream), *values)
@@ -294,9 +298,14 @@ class Kernel:
         """What native code calls with a status of the driver."""
         raise self.refuse(status)
 
-    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound) -> Plan:
+    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound, launch_pdl: bool) -> Plan:
         """Compiles, loads and remembers what a key stands for."""
         gpu = cuda.device(key[-1])
+        if launch_pdl and "griddepcontrol" not in cuda.target_of(gpu).features:
+            raise ArgumentError(
+                f"{self.name} is launched with launch_pdl=True, but GPU {gpu.ordinal} ({gpu.name}) cannot launch grids "
+                "that depend on others; that needs compute capability 9.0 or later."
+            )
         stream = torch_stream() or current_stream
         slot_ready = partial(self._check_capture, gpu, stream)
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
@@ -313,6 +322,7 @@ class Kernel:
             bound.signature.cluster,
             compiled.workspace,
             None if record is None else record.pointer,
+            launch_pdl,
         )
         plan = version.plans[key] = Plan(ready, stream, compiled)
         return plan

@@ -50,6 +50,7 @@ class Ready:
 
     threads: of a CTA.  shared: dynamic shared memory in bytes.  kinds: one for each value.  maps: by position among the
     values.  workspace: bytes a CTA.  record: address that a kernel whose waits give up is passed last, see `trap`.
+    launch_pdl: the grid may start before the one ahead of it has ended.
     """
 
     function: cuda.Function
@@ -60,11 +61,13 @@ class Ready:
     cluster: Cluster = (1, 1, 1)
     workspace: int = 0
     record: int | None = None
+    launch_pdl: bool = False
 
     @property
     def kernel(self) -> bytes:
         """%Kernel of launch.ll."""
-        return _KERNEL.pack(self.function.handle, self.function.gpu.context, self.threads, self.shared, 0, 0)
+        handle, context = self.function.handle, self.function.gpu.context
+        return _KERNEL.pack(handle, context, self.threads, self.shared, self.launch_pdl, 0)
 
     @property
     def params(self) -> list[tuple[int, int]]:
@@ -131,7 +134,13 @@ def bindings_launcher(ready: Ready, kinds: Sequence[int]) -> Launcher:
         config = api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = x, y, z
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.sharedMemBytes, config.hStream, config.numAttrs = shared, api.CUstream(stream), 0
+        config.sharedMemBytes, config.hStream = shared, api.CUstream(stream)
+        if ready.launch_pdl:
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs = [attribute]
+        config.numAttrs = int(ready.launch_pdl)
         arguments = tuple(word(kinds[i], values[i]) for i in passed)
         with cuda.in_context(function.gpu):
             (status,) = api.cuLaunchKernelEx(config, handle, (arguments, ctypes_of), 0)
