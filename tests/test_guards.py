@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 from typing import Any
@@ -320,3 +321,49 @@ def test_prepare_refuses_as_a_launch_does(fake: FakeDriver) -> None:
     made, fake.status, fake.parameters = kernel(), 719, 6
     with pytest.raises(cuda.LaunchError, match="Launching fn failed"):
         made.prepare(X, Y, 5, 1.5, grid=1)()
+
+
+# -- hooks
+
+
+def test_hooks_see_every_launch(fake: FakeDriver) -> None:
+    seen: list[Any] = []
+
+    @contextlib.contextmanager
+    def hook(info: Any) -> Any:
+        seen.append(("before", len(fake.launches), info))
+        yield
+        seen.append(("after", len(fake.launches)))
+
+    made, fake.parameters = kernel(), 6
+    for _ in range(2):
+        made[(1,)](X, Y, 5, 1.5)
+    remove, remove_other = tlxc.launch_hook(hook), tlxc.launch_hook(lambda info: seen.append(info.name))
+    try:
+        compiled = made[lambda meta: (meta["n"],)](X, Y, 5, 1.5, num_warps=8, stream=0x55)
+        assert made[(0,)](X, Y, 5, 1.5) is None
+    finally:
+        remove()
+        remove_other()
+        remove()
+    made[(1,)](X, Y, 5, 1.5)
+    (_, before, info), name, after = seen
+    assert (before, name, after) == (2, "fn", ("after", 3)) and len(fake.launches) == 4
+    assert (info.name, info.compiled, info.grid, info.stream, info.device) == ("fn", compiled, (5, 1, 1), 0x55, 0)
+    assert (info.arguments["x"], info.arguments["BLOCK"], info.arguments["num_warps"]) == (X, 64, 8)
+    assert (fake.launches[2].stream, fake.launches[2].block) == (0x55, (256, 1, 1))
+
+
+def test_a_hook_that_fails_launches_nothing(fake: FakeDriver) -> None:
+    def hook(info: Any) -> None:
+        raise ValueError("no")
+
+    remove = tlxc.launch_hook(hook)
+    try:
+        with pytest.raises(ValueError, match="no"):
+            kernel()[(1,)](X, Y, 5, 1.5)
+    finally:
+        remove()
+    with pytest.raises(tlxc.TlxcError, match="A launch hook is a function of a LaunchInfo, not 5"):
+        tlxc.launch_hook(5)  # type: ignore[arg-type]
+    assert not fake.launches

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
-from tlxc.runtime import cuda, native, simulate
+from tlxc.runtime import cuda, hooks, native, simulate
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
@@ -127,6 +127,8 @@ class Kernel:
         """A function that launches and returns what ran; None for an empty grid, which launches nothing."""
         if simulate.active is not None:
             return partial(simulate.active.launch, self, grid)
+        if hooks.installed:
+            return partial(self._hooked, grid)
         return partial(self._run, grid)
 
     @property
@@ -234,28 +236,47 @@ class Kernel:
         """
         if simulate.active is not None:
             return partial(simulate.active.launch, self, grid, *args, **kwargs)
-        version = self.renew()
-        arguments = self._binder.check(self._functions[1](*args, **kwargs))
-        bound, sizes = self._binder.resolve(arguments), self._extents(grid, arguments)
-        check_cluster(sizes, bound.signature.cluster)
-        if 0 in sizes:
+        plan, sizes, device, arguments = self._ready(grid, args, kwargs)
+        if plan is None:
             return lambda: None
-        device = current_device() if bound.device is None else bound.device
-        dependent = self._binder.launch_pdl(arguments)
-        key = ("prepared", *bound.identity, dependent, device)
-        plan = version.plans.get(key) or self._plan(version, key, bound, dependent)
         values = self._binder.values(arguments)
         handle = None if stream is None else handle_of(stream)
         if native.available():
             return partial(prepare(plan, self._raise, values, handle), sizes)
+        queue = partial(plan.stream, device) if handle is None else lambda: handle
+        return partial(self._launch, plan, sizes, queue, values)
 
-        def launch() -> CompiledKernel:
-            status = plan.launch(sizes, plan.stream(device) if handle is None else handle, *values)
-            if status:
-                raise self.refuse(status)
-            return plan.compiled
+    def _hooked(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """A launch inside the hooks that are installed."""
+        plan, sizes, device, arguments = self._ready(grid, args, kwargs)
+        if plan is None:
+            return None
+        stream = plan.stream(device) if arguments["stream"] is None else handle_of(arguments["stream"])
+        info = hooks.LaunchInfo(self.name, plan.compiled, sizes, stream, device, arguments)
+        values = self._binder.values(arguments)
+        return hooks.around(info, partial(self._launch, plan, sizes, lambda: stream, values))
 
-        return launch
+    def _ready(
+        self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Plan | None, Cluster, int, dict[str, Any]]:
+        """(plan, CTAs, device, arguments by name) of a call, compiled and loaded; no plan for an empty grid."""
+        version = self.renew()
+        arguments = self._binder.check(self._functions[1](*args, **kwargs))
+        bound, sizes = self._binder.resolve(arguments), self._extents(grid, arguments)
+        check_cluster(sizes, bound.signature.cluster)
+        device = current_device() if bound.device is None else bound.device
+        if 0 in sizes:
+            return None, sizes, device, arguments
+        dependent = self._binder.launch_pdl(arguments)
+        key = ("ready", *bound.identity, dependent, device)
+        return version.plans.get(key) or self._plan(version, key, bound, dependent), sizes, device, arguments
+
+    def _launch(self, plan: Plan, sizes: Cluster, stream: Callable[[], int], values: Sequence[Any]) -> CompiledKernel:
+        status = plan.launch(sizes, stream(), *values)
+        if status:
+            raise self.refuse(status)
+        compiled: CompiledKernel = plan.compiled
+        return compiled
 
     def renew(self) -> _Version:
         """The version for the present values of the module constants; the one that launches use from now on."""
@@ -286,10 +307,7 @@ class Kernel:
             plan = self._plan(version, key, bound, self._binder.launch_pdl(arguments))
         assert plan is not None
         stream = given.named["stream"]
-        status = plan.launch(sizes, plan.stream(key[-1]) if stream is None else handle_of(stream), *values)
-        if status:
-            raise self.refuse(status)
-        return plan.compiled
+        return self._launch(plan, sizes, lambda: plan.stream(key[-1]) if stream is None else handle_of(stream), values)
 
     def refuse(self, status: int) -> cuda.DriverError:
         return cuda.failure(cuda.driver(), status, f"Launching {self.name}", cuda.LaunchError)
