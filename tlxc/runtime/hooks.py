@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchInfo:
-    """A launch that a hook sees.  name: of the kernel.  grid: CTAs along x, y and z.  stream: a raw handle.  device: the
-    ordinal.  arguments: as they were given, with defaults and options, by name."""
+    """A launch that a hook sees.  name: of the kernel.  grid: CTAs along x, y and z.  stream: a raw handle.  device:
+    its ordinal.  arguments: as they were given, with defaults and options, by name."""
 
     name: str
     compiled: CompiledKernel
