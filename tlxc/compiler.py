@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tlxc.collector import no_collections
 from tlxc.errors import CompileError, TlxcError
 from tlxc.frontend.signature import Signature
 from tlxc.ir.core import Module, Param
@@ -212,24 +212,11 @@ def compile_kernel(source: Source, signature: Signature, target: Target, wait_li
     parameter, so only those ask for it who pass that: see `codegen.nvptx.trap`.
     """
     timings = Timings()
-    with _no_collections():
+    with no_collections():
         with timings.stage("frontend"):
             module = build(source, signature, target)
         with errors_at(source):
             return compile_module(module, target, timings, wait_limit)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Python's cyclic collector rests: a compilation makes hundreds of thousands of objects, which live to its end, and
-    each collection would look at all of them and at the program's.  Threads may overlap: who stopped it starts it."""
-    stopped = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if stopped:
-            gc.enable()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tlxc.collector import no_collections
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
 from tlxc.runtime import cuda, hooks, native, simulate
@@ -280,7 +281,7 @@ class Kernel:
 
     def renew(self) -> _Version:
         """The version for the present values of the module constants; the one that launches use from now on."""
-        with self._lock:
+        with self._lock, no_collections():
             source = self.__tlxc_source__
             if source.changed() is not None:
                 source = self.__tlxc_source__ = Source(source.fn)
