@@ -20,7 +20,17 @@ from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.grid import Cluster, check_cluster, extents
-from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording, with_workspace
+from tlxc.runtime.launcher import (
+    INTEGER,
+    MAP,
+    SKIP,
+    Launcher,
+    MapShape,
+    make_launcher,
+    prepared,
+    recording,
+    with_workspace,
+)
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -259,16 +269,7 @@ class Kernel:
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
         if not compiled.is_loaded(gpu):
             slot_ready()
-        function = compiled.load(gpu)
-        record = compiled.record(gpu)
-        extra = (compiled.workspace > 0) + (record is not None)
-        kinds = bound.kinds + bytes((INTEGER,)) * extra
-        launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, kinds)
-        if record is not None:
-            launcher = recording(launcher, record.pointer)
-        if compiled.workspace:
-            launcher = with_workspace(launcher, gpu, compiled.workspace)
-        launcher = prepared(launcher, gpu, _maps(bound.kinds, compiled), bound.signature.cluster)
+        launcher = launcher_of(compiled, gpu, bound)
         plan = version.plans[key] = Plan(launcher, stream, compiled)
         return plan
 
@@ -317,6 +318,19 @@ class Kernel:
         return Variant(
             reason, target.name, signature.num_warps, signature.maxnreg, signature.cluster, arguments, compiled
         )
+
+
+def launcher_of(compiled: CompiledKernel, gpu: cuda.Device, bound: Bound) -> Launcher:
+    """What launches a specialisation on a GPU, where it is loaded if it is not yet."""
+    function, record = compiled.load(gpu), compiled.record(gpu)
+    extra = (compiled.workspace > 0) + (record is not None)
+    kinds = bound.kinds + bytes((INTEGER,)) * extra
+    launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, kinds)
+    if record is not None:
+        launcher = recording(launcher, record.pointer)
+    if compiled.workspace:
+        launcher = with_workspace(launcher, gpu, compiled.workspace)
+    return prepared(launcher, gpu, _maps(bound.kinds, compiled), bound.signature.cluster)
 
 
 def _target(target: str | Target) -> Target:
