@@ -75,7 +75,7 @@ class Strand:
         self.first_warp = first_warp
         self.env = list(parent.env)
         self.clock = parent.clock.copy()
-        self.clock.g[0, self.number] = self.epoch
+        self.clock.g[:2, self.number] = self.epoch
         self.flow = run_code(self, code)
         self.done, self.blocked = False, None
         self.machine.enter(self)
