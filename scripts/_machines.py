@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -187,10 +189,10 @@ class OnCard:
     def places(self) -> int:
         return int(self.out.numel() // self.out.shape[-1])
 
-    def run(self, runs: int) -> Seen:
-        """Stops at the first error: CUDA is then dead in this process."""
-        seen = Seen()
-        for _ in range(runs):
+    def run(self, runs: int, seconds: float = float("inf")) -> Seen:
+        """Stops at the first error: CUDA is then dead in this process.  At most `runs`, and no more after `seconds`."""
+        seen, end = Seen(), time.monotonic() + seconds
+        while seen.runs < runs and time.monotonic() < end:
             seen.runs += 1
             try:
                 wrong = self.once()
@@ -203,6 +205,22 @@ class OnCard:
             seen.wrong += wrong
             seen.wrong_runs += wrong > 0
         return seen
+
+
+TIMEOUT = 120  # seconds for one process
+
+
+def in_a_process(script: str, *arguments: str) -> dict[str, Any]:
+    """What `script --child ...` prints as JSON: after a trap, CUDA is dead in the process that launched."""
+    command = [sys.executable, script, "--child", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return {"card_said": f"hangs: ended after {TIMEOUT} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        return {"card_said": f"no result: {(done.stderr.strip().splitlines() or ['nothing said'])[-1]}"}
+    return dict(json.loads(lines[-1]))
 
 
 # ------------------------------------------------------------------------------------------------ results

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,6 @@ from kernels.clusters import swapped  # noqa: E402
 from tlxc.ir.core import Module  # noqa: E402
 
 CYCLES = 200_000_000  # 0.1 s, a thousand times what the longest healthy wait takes
-TIMEOUT = 90  # seconds for one process
 
 
 @dataclass(frozen=True)
@@ -134,19 +132,6 @@ def on_card(fault: Fault, runs: int) -> dict[str, Any]:
     return {"unbroken": asdict(whole), "card": asdict(seen), "unbroken_said": str(whole), "card_said": str(seen)}
 
 
-def in_a_process(fault: Fault, runs: int) -> dict[str, Any]:
-    """`on_card` in a process of its own."""
-    command = [sys.executable, __file__, "--child", fault.name, "--runs", str(runs)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        return {"card_said": f"hangs: ended after {TIMEOUT} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        return {"card_said": f"no result: {(done.stderr.strip().splitlines() or ['nothing said'])[-1]}"}
-    return dict(json.loads(lines[-1]))
-
-
 def outcome(record: dict[str, Any]) -> str:
     """real, latent, or nothing where the card was not asked."""
     if "card_said" not in record:
@@ -161,7 +146,7 @@ def examine(fault: Fault, card: bool, runs: int) -> dict[str, Any]:
         "emulator": _machines.in_emulator(fault.make(False), fault.change),
     }  # fmt: skip
     if card:
-        record |= in_a_process(fault, runs)
+        record |= _machines.in_a_process(__file__, fault.name, "--runs", str(runs))
         record["outcome"] = outcome(record)
     else:
         made = _machines.compiled(fault.make(True), fault.change, CYCLES)

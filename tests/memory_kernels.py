@@ -56,3 +56,35 @@ def stored_for_the_neighbour(x, out, HERE: tl.constexpr, THERE: tl.constexpr):
                 tlx.fence_async_shared()
             tlx.async_descriptor_store(out, buf, [rank * 64])  # copy
             tlx.async_descriptor_store_wait(0)
+
+
+@tlxc.kernel
+def multiplied_there(x, out, FENCE: tl.constexpr):
+    """The neighbour's st.async brings an operand of wgmma."""
+    a = tlx.local_alloc((64, 16), tl.float16)[0]
+    b = tlx.local_alloc((16, 16), tl.float16)[0]
+    full = tlx.alloc_barriers(1)[0]
+    rows, columns = tl.arange(0, 64)[:, None], tl.arange(0, 16)[None, :]
+    mine = tl.program_id(0) * 1024 + rows * 16 + columns
+    tlx.local_store(b, tl.full((16, 16), 1.0, tl.float16))
+    tlx.fence_async_shared()
+    tlx.barrier_expect_bytes(full, 2048)
+    tlx.async_remote_shmem_store(a, tl.load(x + mine), tlx.cluster_cta_rank() ^ 1, full)  # send
+    tlx.barrier_wait(full, 0)
+    if FENCE:
+        tlx.fence_async_shared()
+    acc = tlx.async_dot(a, b)  # multiply
+    tl.store(out + mine, tlx.async_dot_wait(0, acc))
+
+
+@tlxc.kernel
+def through_global_memory(x, room, block, out):
+    """Threads write an array that TMA reads in the same launch."""
+    buf = tlx.local_alloc((64,), tl.float32)[0]
+    full = tlx.alloc_barriers(1)[0]
+    tl.store(room + tl.arange(0, 64), tl.load(x + tl.arange(0, 64)))  # write
+    tlx.fence_async_shared()
+    tlx.barrier_expect_bytes(full, 256)
+    tlx.async_descriptor_load(block, buf, [0], full)  # copy
+    tlx.barrier_wait(full, 0)
+    tl.store(out + tl.arange(0, 64), tlx.local_load(buf))

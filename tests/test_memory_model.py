@@ -39,9 +39,16 @@ def neighbour(here: bool, there: bool) -> tuple[Launch, Any, Any]:
     return launch, out, x[::-1]
 
 
+def products(fence: bool) -> tuple[Launch, Any, Any]:
+    x, out = integers(1, 2, 64, 16, dtype=np.float16), nothing(2, 64, 16)
+    wanted = np.broadcast_to(x[::-1].astype(np.float32).sum(-1, keepdims=True), out.shape)
+    return lambda: kernels.multiplied_there[2](x, out, fence, ctas_per_cga=(2, 1, 1)), out, wanted
+
+
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @pytest.mark.parametrize(
-    "make", [lambda: told(1), rounds, lambda: neighbour(False, True), lambda: neighbour(True, True)]
+    "make",
+    [lambda: told(1), rounds, lambda: neighbour(False, True), lambda: neighbour(True, True), lambda: products(True)],
 )
 def test_clean(make: Callable[[], tuple[Launch, Any, Any]], schedule: str, seed: int) -> None:
     launch, out, wanted = make()
@@ -76,4 +83,26 @@ def test_a_fence_covers_the_memory_of_its_own_cta(here: bool) -> None:
     assert (
         "a store to the shared memory of another CTA is seen by TMA and wgmma there only after fence_async_shared by a "
         "task of that CTA: the fence covers the memory of the CTA that executes it" in report.notes
+    )
+
+
+def test_bytes_of_st_async_need_a_fence() -> None:
+    """st.async writes by the generic proxy."""
+    with pytest.raises(tlxc.SimulationError) as caught, tlxc.simulate():
+        products(False)[0]()
+    report = caught.value.report  # type: ignore[attr-defined]
+    assert report.kind == "missing-proxy-fence"
+    assert report.lines[:2] == [line(kernels.multiplied_there, "multiply"), line(kernels.multiplied_there, "send")]
+
+
+def test_no_fence_of_shared_memory_covers_global_memory() -> None:
+    x, room, out = integers(1, 64), nothing(64), nothing(64)
+    with pytest.raises(tlxc.SimulationError) as caught, tlxc.simulate():
+        kernels.through_global_memory[1](x, room, block(room, 64), out)
+    report = caught.value.report  # type: ignore[attr-defined]
+    assert report.kind == "missing-proxy-fence"
+    assert report.lines[:2] == [line(kernels.through_global_memory, mark) for mark in ("copy", "write")]
+    assert (
+        "a generic write to global memory is seen by TMA in the same launch only after a proxy fence of global memory, "
+        "which the language does not have: store it by TMA, or load it with tl.load" in report.notes
     )

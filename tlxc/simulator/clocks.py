@@ -21,24 +21,25 @@ ORDER, MEMORY, ASYNC, CLUSTER, AWAY = range(5)
 
 class Clock:
     """`g[frontier, strand]`: last epoch of the strand that happens before.  `d`: bit i is set where asynchronous access
-    i is known to be complete; `m`: where it is ordered before in memory too."""
+    i is known to be complete; `m`: where it is ordered before in memory too; `f`: where a proxy fence covers it."""
 
-    __slots__ = ("g", "d", "m")
+    __slots__ = ("g", "d", "m", "f")
 
-    def __init__(self, g: npt.NDArray[np.int64], d: int = 0, m: int = 0) -> None:
-        self.g, self.d, self.m = g, d, m
+    def __init__(self, g: npt.NDArray[np.int64], d: int = 0, m: int = 0, f: int = 0) -> None:
+        self.g, self.d, self.m, self.f = g, d, m, f
 
     @classmethod
     def zero(cls, strands: int) -> Clock:
         return cls(np.zeros((5, strands), np.int64))
 
     def copy(self) -> Clock:
-        return Clock(self.g.copy(), self.d, self.m)
+        return Clock(self.g.copy(), self.d, self.m, self.f)
 
     def merge(self, other: Clock) -> None:
         np.maximum(self.g, other.g, out=self.g)
         self.d |= other.d
         self.m |= other.m
+        self.f |= other.f
 
     def follow(self, other: Clock) -> None:
         """Comes after the other in execution, which orders no memory accesses."""
@@ -58,8 +59,10 @@ class Clock:
         """A fence: all accesses that are ordered before are now also in this frontier."""
         np.maximum(self.g[frontier], self.g[MEMORY], out=self.g[frontier])
 
-    def cover_away(self, home: slice) -> None:
-        """A proxy fence, where the strands of this CTA are `home`: it covers its shared memory, whoever wrote there."""
+    def cover_shared(self, home: slice, stored: int) -> None:
+        """A proxy fence in the CTA whose strands are `home`: it covers the memory of the CTA, whoever wrote there.
+        `stored`: the accesses of st.async that did."""
+        self.f |= self.m & stored
         self.cover(ASYNC)
         own = self.g[AWAY, home].copy()
         self.cover(AWAY)
@@ -71,8 +74,8 @@ class Record:
 
     strand, epoch: who did it and when.  cta: number of the CTA that did it; domain: machine that the numbers belong to.
     access: number of the asynchronous access, None where it is complete with its op.  proxy: done by the async proxy.
-    away: in the shared memory of another CTA.  place: what was touched, for texts.  instance: how many accesses the
-    strand had made before.
+    away: in the shared memory of another CTA.  foot: the bytes, None in global memory.  place: what was touched, for
+    texts.  instance: how many accesses the strand had made before.
     """
 
     __slots__ = (
@@ -113,15 +116,18 @@ def missing(old: Record, clock: Clock, new: Record) -> str | None:
     if old.domain != new.domain:
         return "order"
     if old.access is not None:
-        if clock.m >> old.access & 1:
-            return None
-        return "issuer" if clock.d >> old.access & 1 else "wait"
+        if not clock.m >> old.access & 1:
+            return "issuer" if clock.d >> old.access & 1 else "wait"
+        return "away" if new.proxy and not old.proxy and old.write and not clock.f >> old.access & 1 else None
     g, strand, epoch = clock.g, old.strand, old.epoch
     if g[MEMORY, strand] < epoch:
         return "order" if g[ORDER, strand] < epoch else "issuer"
     if old.write:
         if old.cta != new.cta and g[CLUSTER, strand] < epoch:
             return "cluster"
-        if new.proxy and not old.proxy and g[AWAY if old.away else ASYNC, strand] < epoch:
-            return "away" if old.away else "fence"
+        if new.proxy and not old.proxy:
+            if old.foot is None:
+                return "global"
+            if g[AWAY if old.away else ASYNC, strand] < epoch:
+                return "away" if old.away else "fence"
     return None

@@ -113,6 +113,7 @@ class Cta:
         self.strands: list[Strand | None] = [None] * machine.program.regions
         self.active = 1
         self.initialised = 0
+        self.stored = 0  # accesses of st.async that wrote its memory, as bits
         self.exited = False
         self.reached: list[tuple[Strand, int, int | None, Op]] = []
 

@@ -236,7 +236,7 @@ def named_barrier_wait(strand: Strand, step: Step, which: Any) -> Iterator[Any]:
 # ------------------------------------------------------------------------------------------------ fences
 def fence_async_shared(strand: Strand, step: Step) -> None:
     first = strand.cta.first_number
-    strand.clock.cover_away(slice(first, first + strand.machine.program.regions))
+    strand.clock.cover_shared(slice(first, first + strand.machine.program.regions), strand.cta.stored)
     strand.released.append((strand.epoch, at(step.op)))
 
 

@@ -123,6 +123,8 @@ def copy_into(strand: Strand, op: Op, to: Target, clock: Clock, work: AsyncOp, r
         checks.reach(strand, cta, op, clock, access)
         checks.stable(bar, clock, "a transaction", op, strand)
         checks.shared_access(strand, cta, to.buf.start, to.foot, name, op, clock, True, to.proxy, access)
+        if not to.proxy:
+            cta.stored |= 1 << access
         machine.live[access] = (cta, op)
         machine.vehicles[access] = f"{bar.label} phase {bar.phase}"
         work.stages.append(partial(to.put, cta))
