@@ -133,25 +133,30 @@ def on_card(fault: Fault, runs: int) -> dict[str, Any]:
 
 
 def outcome(record: dict[str, Any]) -> str:
-    """real, latent, or nothing where the card was not asked."""
-    if "card_said" not in record:
+    """real, latent, or nothing where the card gave no answer."""
+    said = record["card_said"]
+    if said.startswith("no result"):
         return ""
-    return "latent" if record["card_said"].startswith("right values") else "real"
+    return "latent" if said.startswith("right values") else "real"
 
 
-def examine(fault: Fault, card: bool, runs: int) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def examine(fault: Fault) -> dict[str, Any]:
+    """What simulator and emulator say."""
+    return {
         "benchmark": "faults", "case": fault.name, "kind": fault.kind, "mutant": fault.mutant,
         "simulator": _machines.in_simulator(fault.make(False), fault.change),
         "emulator": _machines.in_emulator(fault.make(False), fault.change),
     }  # fmt: skip
-    if card:
-        record |= _machines.in_a_process(__file__, fault.name, "--runs", str(runs))
-        record["outcome"] = outcome(record)
-    else:
-        made = _machines.compiled(fault.make(True), fault.change, CYCLES)
-        record |= {"cubin": len(made.binary), "shared": made.shared}
-    return record
+
+
+def ask_card(fault: Fault, runs: int) -> dict[str, Any]:
+    record = _machines.in_a_process(__file__, fault.name, "--runs", str(runs))
+    return {**record, "outcome": outcome(record)}
+
+
+def assemble(fault: Fault) -> dict[str, Any]:
+    made = _machines.compiled(fault.make(True), fault.change, CYCLES)
+    return {"cubin": len(made.binary), "shared": made.shared}
 
 
 def show(record: dict[str, Any]) -> None:
@@ -180,9 +185,14 @@ def main() -> int:
         put_into_docs(json.loads(Path(options.docs).read_text()))
         return 0
     chosen = [f for f in FAULTS if options.only in f.name]
-    with ThreadPoolExecutor(1 if options.no_card else options.jobs) as pool:
-        records = list(pool.map(lambda f: examine(f, not options.no_card, options.runs), chosen))
-    for record in records:
+    records = [examine(fault) for fault in chosen]
+    if options.no_card:
+        answers = [assemble(fault) for fault in chosen]
+    else:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            answers = list(pool.map(partial(ask_card, runs=options.runs), chosen))
+    for record, answer in zip(records, answers):
+        record |= answer
         show(record)
     if not options.no_card:
         _machines.write("faults", records, options.out)

@@ -156,23 +156,24 @@ LITMUS = (
 
 
 # ------------------------------------------------------------------------------------------------ running them
-def examine(litmus: Litmus, card: bool, seconds: float) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def examine(litmus: Litmus) -> dict[str, Any]:
+    """What simulator and emulator say."""
+    return {
         "benchmark": "litmus", "case": litmus.name, "question": litmus.question, "manual": litmus.manual,
         "simulator": _machines.in_simulator(litmus.make(False), litmus.change),
         "emulator": _machines.in_emulator(litmus.make(False), litmus.change),
     }  # fmt: skip
-    if card:
-        return record | _machines.in_a_process(__file__, litmus.name, "--seconds", str(seconds))
-    made = _machines.compiled(litmus.make(True), litmus.change, CYCLES, litmus.ptx)
-    return {**record, "card_said": f"assembled, {len(made.binary)} bytes"}
 
 
-def examine_raw(raw: litmus_ptx.Raw, card: bool) -> dict[str, Any]:
-    record = {"benchmark": "litmus", "case": raw.name, "question": raw.question, "manual": raw.manual}
-    if card:
-        return record | _machines.in_a_process(__file__, raw.name)
-    return {**record, "card_said": f"assembled, {len(litmus_ptx.assembled(raw))} bytes"}
+def examine_raw(raw: litmus_ptx.Raw) -> dict[str, Any]:
+    return {"benchmark": "litmus", "case": raw.name, "question": raw.question, "manual": raw.manual}
+
+
+def assembled(test: Litmus | litmus_ptx.Raw) -> int:
+    """Bytes of the cubin."""
+    if isinstance(test, litmus_ptx.Raw):
+        return len(litmus_ptx.assembled(test))
+    return len(_machines.compiled(test.make(True), test.change, CYCLES, test.ptx).binary)
 
 
 def on_card(name: str, seconds: float) -> dict[str, Any]:
@@ -217,17 +218,21 @@ def main() -> int:
     if options.docs:
         put_into_docs(json.loads(Path(options.docs).read_text()))
         return 0
-    card = not options.no_card
     chosen = [litmus for litmus in LITMUS if options.only in litmus.name]
     raws = [raw for raw in litmus_ptx.RAW if options.only in raw.name]
-    with ThreadPoolExecutor(options.jobs if card else 1) as pool:
-        waiting = [pool.submit(examine, litmus, card, options.seconds) for litmus in chosen]
-        waiting += [pool.submit(examine_raw, raw, card) for raw in raws]
-        records = sorted((one.result() for one in waiting), key=lambda r: r["question"])
+    records = [*map(examine, chosen), *map(examine_raw, raws)]
+    if options.no_card:
+        answers = [{"card_said": f"assembled, {assembled(test)} bytes"} for test in (*chosen, *raws)]
+    else:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            ask = partial(_machines.in_a_process, __file__)
+            waiting = [pool.submit(ask, test.name, "--seconds", str(options.seconds)) for test in (*chosen, *raws)]
+            answers = [one.result() for one in waiting]
+    records = sorted(({**r, **answer} for r, answer in zip(records, answers)), key=lambda r: r["question"])
     for record in records:
         show(record)
     print("An outcome never observed proves nothing.")
-    if card:
+    if not options.no_card:
         _machines.write("litmus", records, options.out)
     return 0
 
