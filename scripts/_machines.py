@@ -20,7 +20,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the tiles are small, and t
 import numpy as np  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks"), str(ROOT / "scripts")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "examples")]
+sys.path.append(str(ROOT / "benchmarks"))  # last: examples go by the names of benchmarks
 
 from kernels import Call  # noqa: E402
 
@@ -199,7 +200,7 @@ class OnCard:
             except (RuntimeError, TlxcError) as error:
                 said = tlxc.explain_trap()
                 seen.error = str(error).splitlines()[0]
-                seen.trap = "" if said.startswith("No ") else " ".join(said.splitlines()[0].split())
+                seen.trap = "" if said.startswith("No ") else said.splitlines()[0].replace(f"{ROOT}/", "")
                 return seen
             seen.places += self.places
             seen.wrong += wrong

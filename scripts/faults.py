@@ -86,11 +86,24 @@ def gemm(big: bool) -> Call:
     return Call(real._kernel("hopper_gemm_ws", "gemm"), (132,), args, out, a.astype(np.float32) @ b.astype(np.float32))
 
 
+def tiles(big: bool) -> Call:
+    """examples/matmul.py: operands go from registers through shared memory to wgmma."""
+    size, depth, m, n, k, warps = (2048, 512, 256, 128, 64, 16) if big else (128, 96, 64, 64, 32, 4)
+    a, b = integers(1, size, depth, dtype=np.float16), integers(2, depth, size, dtype=np.float16)
+    out = nothing(size, size, dtype=np.float16)
+    args: dict[str, Any] = {"a": a, "b": b, "c": out, "M": size, "N": size, "K": depth}
+    args |= {"stride_a": depth, "stride_b": size, "stride_c": size, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
+    wanted = a.astype(np.float32) @ b.astype(np.float32)
+    grid = (size // m * (size // n),)
+    return Call(real._kernel("matmul", "matmul"), grid, args, out, wanted, num_warps=warps)
+
+
 def exchange(big: bool) -> Call:
     """`swapped` of tests/kernels/clusters.py."""
-    steps, width = (64, 2048) if big else (5, 64)
-    x, out = integers(1, 2, steps, width), nothing(2, steps, width)
-    return Call(swapped, (2,), {"x": x, "out": out, "steps": steps, "W": width}, out, x[::-1], (2, 1, 1))
+    ctas, steps, width = (132, 64, 2048) if big else (2, 5, 64)
+    x, out = integers(1, ctas, steps, width), nothing(ctas, steps, width)
+    wanted = x.reshape(-1, 2, steps, width)[:, ::-1].reshape(x.shape)
+    return Call(swapped, (ctas,), {"x": x, "out": out, "steps": steps, "W": width}, out, wanted, (2, 1, 1))
 
 
 def two_halves(big: bool) -> Call:
@@ -109,6 +122,7 @@ FAULTS = (
     Fault("stored_ring without the fence", "missing fence", stored_ring, "drop fence_async_shared"),
     Fault("halves without a fence", "missing fence", two_halves, "drop fence_async_shared"),
     Fault("written_operands without the fence", "missing fence", written, "drop fence_async_shared"),
+    Fault("matmul without the fence before its product", "missing fence", tiles, "drop fence_async_shared"),
     Fault("hopper_gemm_ws without the fence of its stores", "missing fence", gemm, "drop fence_async_shared"),
     Fault("swapped without the release at cluster scope", "missing fence", exchange, "no release"),
     Fault("tma_ring, consumer waits for the other phase", "wrong phase", tma_ring, "flip phase", 1),

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import _machines  # noqa: E402
 import litmus_kernels as kernels  # noqa: E402
 import litmus_ptx  # noqa: E402
+import mutation  # noqa: E402
 from kernels import Call, aligned, block, nothing  # noqa: E402
 from litmus_kernels import NOBODY, READER, WRITER  # noqa: E402
 
@@ -76,7 +77,7 @@ def halves(big: bool) -> Call:
     return Call(kernels.multicast, (ctas,), args, out, np.repeat(x, 2, 0), (2, 1, 1))
 
 
-def operands(kernel: Any, pair: bool, fence: int, big: bool) -> Call:
+def operands(kernel: Any, pair: bool, fence: int | None, big: bool) -> Call:
     """Tile i of A holds one number; a row of A @ ones is K times that."""
     ctas, steps, m, k = (SMS, 50, 64, 64) if big else (2, 4, 64, 16)
     number = (np.arange(ctas * steps) % 29 + 1).astype(np.float16).reshape(ctas, steps, 1, 1)
@@ -85,7 +86,8 @@ def operands(kernel: Any, pair: bool, fence: int, big: bool) -> Call:
     wanted = np.broadcast_to(number.astype(np.float32) * k, out.shape)
     if pair:
         wanted = wanted.reshape(-1, 2, *wanted.shape[1:])[:, ::-1].reshape(out.shape)
-    args = {"x": x, "out": out, "steps": steps, "M": m, "K": k, "FENCE": fence}
+    args = {"x": x, "out": out, "steps": steps, "M": m, "K": k}
+    args |= {} if fence is None else {"FENCE": fence}
     return Call(kernel, (ctas,), args, out, wanted, (2, 1, 1) if pair else (1, 1, 1))
 
 
@@ -96,14 +98,8 @@ def notes(big: bool) -> Call:
 
 
 def without_fence(module: Module) -> None:
-    drop(module, "fence_async_shared")
-
-
-def drop(module: Module, kind: str) -> None:
-    import mutation
-
-    (op,) = [op for op in module.walk() if op.kind == kind]
-    mutation.drop(module, op)
+    """Without the last one."""
+    mutation.drop(module, [op for op in module.walk() if op.kind == "fence_async_shared"][-1])
 
 
 def without_release(module: Module) -> None:
@@ -115,7 +111,7 @@ def passed(kernel: Any, tma_in: bool, tma_out: bool, pair: bool = False, **const
     return lambda big: tiles(kernel, tma_in, tma_out, pair, big, **constants)
 
 
-def multiplied(kernel: Any, pair: bool, fence: int) -> Callable[[bool], Call]:
+def multiplied(kernel: Any, pair: bool, fence: int | None) -> Callable[[bool], Call]:
     return partial(operands, kernel, pair, fence)
 
 
@@ -131,6 +127,8 @@ LITMUS = (
     Litmus("write, fence, async read", 3, passed(READ, False, True, FENCE=WRITER), "ordered"),
     Litmus("write, async read by the same threads, no fence", 3,
            passed(kernels.write_then_own_async_read, False, True), "not ordered", without_fence),
+    Litmus("write, wgmma by the same threads, no fence", 3, multiplied(kernels.write_then_own_wgmma, False, None),
+           "not ordered", without_fence),
     Litmus("write, async write, no fence", 3, passed(WRITE, True, False, FENCE=NOBODY), "not ordered"),
     Litmus("write, fence, async write", 3, passed(WRITE, True, False, FENCE=WRITER), "ordered"),
     Litmus("read, async write, no fence", 3, passed(kernels.read_then_async_write, True, False), "not ordered"),

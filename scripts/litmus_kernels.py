@@ -91,8 +91,25 @@ def read_then_async_write(x, out, steps, W: tl.constexpr):
 
 
 @tlxc.kernel(do_not_specialize=("steps",))
+def write_then_own_wgmma(x, out, steps, M: tl.constexpr, K: tl.constexpr):
+    """Threads write an operand that they multiply, where the compiler puts barrier and fence; B is ones, so that a row
+    sums its elements."""
+    a = tlx.local_alloc((M, K), tl.float16)[0]
+    b = tlx.local_alloc((K, 16), tl.float16)[0]
+    first = tl.program_id(0) * steps
+    at = tl.arange(0, M)[:, None] * K + tl.arange(0, K)[None, :]
+    rows, columns = tl.arange(0, M), tl.arange(0, 16)
+    tlx.local_store(b, tl.full((K, 16), 1.0, tl.float16))
+    tlx.fence_async_shared()
+    for i in range(steps):
+        tlx.local_store(a, tl.load(x + (first + i) * M * K + at))
+        acc = tlx.async_dot_wait(0, tlx.async_dot(a, b))
+        tl.store(out + ((first + i) * M + rows[:, None]) * 16 + columns[None, :], acc)
+
+
+@tlxc.kernel(do_not_specialize=("steps",))
 def cp_async_then_wgmma(x, out, steps, M: tl.constexpr, K: tl.constexpr, FENCE: tl.constexpr):
-    """cp.async brings an operand, wgmma of the other task reads it; B is ones, so that a row sums its elements."""
+    """cp.async brings an operand, wgmma of the other task reads it; B is ones."""
     a = tlx.local_alloc((M, K), tl.float16)[0]
     b = tlx.local_alloc((K, 16), tl.float16)[0]
     full, empty = tlx.alloc_barriers(1)[0], tlx.alloc_barriers(1)[0]
