@@ -150,13 +150,13 @@ class OnCard:
         from tlxc.runtime import cuda
         from tlxc.runtime.artifact import CompiledKernel
         from tlxc.runtime.cache import Entry
-        from tlxc.runtime.kernel import launcher_of
+        from tlxc.runtime.kernel import ready_of
 
         self.torch, self.call = torch, call
         torch.cuda.init()
         torch.zeros(1, device="cuda")  # makes the context
         _, arguments, bound = call.kernel.ahead((), options(call), runtime._stand_for)
-        self.launch = launcher_of(CompiledKernel(Entry(made.metadata, made.asm)), cuda.device(0), bound)
+        self.launch = ready_of(CompiledKernel(Entry(made.metadata, made.asm)), cuda.device(0), bound).launcher()
         self.memory: dict[int, tuple[Any, Any]] = {}  # by address on the host: (first contents, tensor)
         self.values = [self._value(call.args[name]) for name, _ in bound.signature.arguments]
         self.out = self._tensor(call.out)

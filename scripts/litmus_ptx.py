@@ -150,12 +150,11 @@ def on_card(raw: Raw, rounds: int) -> str:
     import torch
 
     from tlxc.runtime import cuda
-    from tlxc.runtime.launcher import INTEGER, bindings_launcher
+    from tlxc.runtime.launcher import INTEGER, Ready
 
     out = torch.zeros(64, dtype=torch.int32, device="cuda")
-    launch = bindings_launcher(
-        cuda.load(assembled(raw), raw.kernel, cuda.device(0)), raw.threads, 0, bytes((INTEGER, INTEGER))
-    )
+    function = cuda.load(assembled(raw), raw.kernel, cuda.device(0))
+    launch = Ready(function, raw.threads, 0, bytes((INTEGER, INTEGER))).launcher()
     status = launch((1, 1, 1), torch.cuda.current_stream().cuda_stream, out.data_ptr(), rounds)
     if status:
         return f"the launch failed with status {status}"
