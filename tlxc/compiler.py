@@ -232,13 +232,23 @@ def compile_module(
     module: Module, target: Target, timings: Timings | None = None, wait_limit: int | None = None
 ) -> Compiled:
     """Tile IR as the frontend makes it to binary.  `wait_limit` as for `compile_kernel`."""
-    from tlxc.codegen.generate import check_supported, generate
-    from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
+    from tlxc.codegen.generate import check_supported
 
     timings = timings or Timings()
     check_launch(module, target)
     check_supported(module, target)
     run_passes(module, target, timings)
+    return assemble_module(module, target, timings, wait_limit)
+
+
+def assemble_module(
+    module: Module, target: Target, timings: Timings | None = None, wait_limit: int | None = None
+) -> Compiled:
+    """Tile IR after all passes to binary.  `wait_limit` as for `compile_kernel`."""
+    from tlxc.codegen.generate import generate
+    from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
+
+    timings = timings or Timings()
     if wait_limit is not None:
         limit_waits(module, wait_limit)
     with timings.stage("generate"):
