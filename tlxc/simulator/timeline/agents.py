@@ -1,0 +1,82 @@
+"""What agents take: which unit works for an op, and how many bytes it moves from and to where."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tlxc.ir.core import Op
+from tlxc.targets.timing import Timing
+
+from .costs import bytes_of, pointee_bytes
+from .units import LINE
+
+_SECTOR = 32  # bytes that global memory is read and written in
+TMA_LOAD, TMA_STORE, CP_ASYNC, LOADS, STORES, REMOTE = (
+    "TMA load", "TMA store", "cp.async", "global loads", "global stores", "SM to SM"
+)  # fmt: skip
+
+
+class Agent(NamedTuple):
+    """`rate` names the figure of the target's table; `extra` the one that adds to the latency of memory."""
+
+    name: str
+    rate: str
+    extra: str = ""
+
+
+AGENTS = {
+    "tma_load": Agent(TMA_LOAD, "tma_bytes", "tma_latency"),
+    "bulk_load": Agent(TMA_LOAD, "tma_bytes", "tma_latency"),
+    "tma_store": Agent(TMA_STORE, "tma_bytes", "tma_latency"),
+    "bulk_store": Agent(TMA_STORE, "tma_bytes", "tma_latency"),
+    "async_load": Agent(CP_ASYNC, "sm_bytes"),
+    "load": Agent(LOADS, "sm_bytes"),
+    "atomic_rmw": Agent(LOADS, "sm_bytes"),
+    "store": Agent(STORES, "sm_bytes"),
+    "async_remote_store": Agent(REMOTE, "remote_bytes"),
+    "async_remote_copy": Agent(REMOTE, "remote_bytes"),
+}
+
+
+class Amount(NamedTuple):
+    """Bytes that are moved, and the blocks of global memory that they are in, each of `block` bytes."""
+
+    size: int
+    blocks: Iterable[Hashable]
+    block: int
+
+
+def rate_of(agent: Agent, timing: Timing) -> int:
+    return int(getattr(timing, agent.rate))
+
+
+def amount(op: Op, values: list[Any]) -> Amount:
+    """How much an op moves, by the values of its operands."""
+    if op.kind in ("tma_load", "tma_store"):
+        size = op.inputs[1].type.nbytes  # type: ignore[union-attr]
+        offsets = values[5:] if op.kind == "tma_load" else values[2:]
+        where = tuple(int(np.asarray(v).flat[0]) for v in offsets)
+        return Amount(size, [(values[0].address, *where)], size)
+    if op.kind == "async_remote_copy":
+        return Amount(op.inputs[1].type.nbytes, (), 0)  # type: ignore[union-attr]
+    if op.kind == "async_remote_store":
+        return Amount(values[1].size * bytes_of(op.inputs[1].type), (), 0)
+    if op.kind in ("bulk_load", "bulk_store"):
+        given = values[3] if op.kind == "bulk_load" else values[2]
+        size = int(np.asarray(given).flat[0]) if given is not None else values[1].type.nbytes
+        first = int(np.asarray(values[0]).flat[0])
+        return Amount(size, range(first // LINE, (first + size - 1) // LINE + 1), LINE)
+    return _touched(op, values)
+
+
+def _touched(op: Op, values: list[Any]) -> Amount:
+    """Accesses by a tile of pointers: whole sectors, however few bytes of them are wanted."""
+    mask = values[1] if op.kind == "load" else values[2]
+    addresses = np.asarray(values[0]).reshape(-1)
+    if mask is not None:
+        addresses = addresses[np.broadcast_to(mask, np.shape(values[0])).reshape(-1)]
+    ends = np.concatenate([addresses, addresses + (pointee_bytes(op) - 1)])
+    return Amount(len(np.unique(ends // _SECTOR)) * _SECTOR, np.unique(ends // LINE).tolist(), LINE)

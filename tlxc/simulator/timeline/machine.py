@@ -1,0 +1,354 @@
+"""A machine on the clock: whoever is furthest behind goes next, agents complete when their units have done the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from tlxc.ir.core import Op
+from tlxc.ir.types import Barrier
+
+from ..agents import AsyncOp
+from ..barriers import BarrierPlace, MBarrier, Waitable
+from ..machine import Cta, Machine, Strand
+from ..memory import Place
+from ..ops.barrier import number
+from . import agents, costs
+from .record import LOAD, TENSOR, TRANSFER, WAIT, WORK, Cause, Flight, Lane, Span, Timeline
+from .units import Chip, Sm
+
+if TYPE_CHECKING:
+    from .costs import Charge
+
+_MAX_CTAS = 32  # of an SM, whatever they need
+_RESERVED = 1024  # bytes of shared memory that the system takes for each CTA
+
+
+class TimedStrand(Strand):
+    """`time`: when its next op may begin.  `span`: the op that it is in.  `release`: what last woke it.  `loading`:
+    slots whose values are on their way, when they come and by which flight."""
+
+    machine: TimedMachine
+
+    def __init__(self, machine: TimedMachine, cta: Cta, number: int, name: str, warps: int) -> None:
+        super().__init__(machine, cta, number, name, warps)
+        self.time = 0
+        self.sm = machine.sm_of(cta)
+        self.lane = machine.lane(cta, f"strand {number}", agent=False)
+        self.lane.name = "main"
+        self.span = Span(self.lane, WORK, 0, 0, [])
+        self.release: Cause | None = None
+        self.loading: dict[int, tuple[int, Span]] = {}
+
+    def rename(self, name: str, warps: int) -> None:
+        super().rename(name, warps)
+        if self.lane.name == "main":
+            self.lane.name = name
+
+    def cost(self, op: Op, values: list[Any]) -> Charge:
+        return costs.charge(costs.Launch(self.machine.target, self.machine.timing, self.warps), op, values)
+
+    # -- ops
+
+    def open(self, op: Op, values: list[Any], pure: bool) -> None:
+        """An op begins now."""
+        self.span = Span(self.lane, WORK, self.time, self.time, [op], mergeable=pure)
+        self.release = None
+        self.machine.values = values
+        if not pure:
+            _name(self.span, self.cta, op, values)
+
+    def waited(self, values: list[Any]) -> None:
+        """The wait that the open op makes is over; that of a product is a part of it."""
+        span = self.span
+        if span.op.kind == "dot":
+            return
+        span.kind = WAIT
+        span.released = self.time
+        span.cause = self.release
+        self.time += self.machine.timing.wait
+        if span.op.kind == "barrier_wait":
+            bar = self.cta.barriers[values[0].start]
+            span.phase = bar.phase - 1
+            span.cause = self.machine.completions.get((bar, span.phase))
+
+    def close(self, op: Op, values: list[Any], cost: Charge, out: int) -> None:
+        """The open op ends when its costs are paid."""
+        span, machine = self.span, self.machine
+        if cost.unit:
+            begin = self.sm.unit(cost.unit).take(self.time, cost.busy)
+            if cost.unit == costs.TENSOR:
+                self._product(begin, cost)
+            self.time = begin + cost.hold
+        else:
+            self.time += cost.hold
+        if op.kind in ("load", "store", "atomic_rmw"):
+            done, flight = machine.transfer(self, op, values)
+            if out >= 0:
+                self.loading[out] = done, flight
+        span.end = self.time
+        if span.end > span.start:
+            self.lane.add(span)
+
+    def _product(self, begin: int, cost: Charge) -> None:
+        """A product that the task itself waits for."""
+        made = Span(self.machine.lane(self.cta, TENSOR, agent=True), TENSOR, begin, begin + cost.hold, self.span.ops)
+        made.flight = Flight(self.span, self.time, begin + cost.busy, TENSOR)
+        made.lane.spans.append(made)
+        self.span.cause = Cause(made, made.end)
+
+    # -- loads that are under way
+
+    def use(self, op: Op, slots: Iterable[int]) -> Any:
+        """Waits until the values of these slots are there."""
+        coming = [self.loading.pop(i) for i in slots if i in self.loading] if self.loading else []
+        if not coming:
+            return
+        until, flight = max(coming, key=lambda one: one[0])
+        if until > self.time:
+            span = Span(self.lane, LOAD, self.time, until, list(flight.ops), cause=Cause(flight, until), released=until)
+            self.lane.spans.append(span)
+            self.time = until
+            yield None
+
+    def rename_loads(self, slots: Sequence[int], receivers: Sequence[Sequence[int]]) -> None:
+        coming = [self.loading.get(i) for i in slots]
+        for names in receivers:
+            for slot, value in zip(names, coming):
+                self.loading.pop(slot, None)
+                if value is not None:
+                    self.loading[slot] = value
+
+    def join(self, op: Op) -> None:
+        """The tasks of a region are over; the wait for them begins where the strand's own work ended."""
+        last = self.lane.spans[-1].end if self.lane.spans else self.time
+        if self.time > last:
+            self.lane.spans.append(
+                Span(self.lane, WAIT, last, self.time, [op], cause=self.release, released=self.time)
+            )
+
+
+class _Flying:
+    """Work of an agent; `times` of its stages."""
+
+    __slots__ = ("work", "times", "span", "priority")
+
+    def __init__(self, work: AsyncOp, times: list[int], span: Span) -> None:
+        self.work, self.times, self.span, self.priority = work, times, span, -1.0
+
+
+class _Queue:
+    """What is ready, by time.  The strand that runs counts, though it is taken out."""
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, float, int, Any]] = []
+        self._pushed = 0
+
+    def push(self, time: int, item: Any) -> None:
+        self._pushed += 1
+        heappush(self.heap, (time, item.priority, self._pushed, item))
+
+    def append(self, strand: TimedStrand) -> None:
+        self.push(strand.time, strand)
+
+    def __len__(self) -> int:
+        return len(self.heap) + 1
+
+
+class TimedMachine(Machine):
+    """Runs all clusters of a grid: as many at once as fit on the SMs of the card, the others when one of them is done.
+    `completions`: what completed which phase of a barrier."""
+
+    strand_type = TimedStrand
+
+    def __init__(self, timeline: Timeline, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.timeline, self.timing = timeline, timeline.timing
+        self.now = timeline.end
+        self.queue = _Queue()
+        self.ready = self.queue  # type: ignore[assignment]
+        self.chip = Chip(self.timing)
+        self.current: TimedStrand | _Flying | None = None
+        self.values: list[Any] = []
+        self.completions: dict[tuple[MBarrier, int], Cause] = {}
+        self._lanes: dict[tuple[int, str], Lane] = {}
+        self._homes: dict[int, Sm] = {}
+        self._waiting: list[tuple[int, int, int]] = []
+        self._sms = [Sm(i) for i in range(self.target.sm_count or 1)]
+        self._slots = max(1, len(self._sms) * self._residents() // self.per_cluster)
+        self._alive: dict[int, int] = {}  # CTAs of a cluster that have not exited
+
+    # -- CTAs on SMs
+
+    def _residents(self) -> int:
+        """CTAs that an SM holds, by shared memory and warps; registers are not known here."""
+        module, target = self.program.module, self.target
+        regions = [op.attrs for op in module.walk() if op.kind == "async_tasks"]
+        warps = max([module.num_warps, *(s + n for a in regions for s, n in zip(a["start_warp"], a["num_warps"]))])
+        by_memory = target.shared_per_sm // (self.program.shared + _RESERVED)
+        return max(1, min(by_memory, self.timing.warps_per_sm // warps, _MAX_CTAS))
+
+    def add_cluster(self, first: tuple[int, int, int]) -> None:
+        if len(self._alive) == self._slots:
+            self._waiting.append(first)
+        else:
+            super().add_cluster(first)
+
+    def sm_of(self, cta: Cta) -> Sm:
+        """The SM of a CTA; a new one goes to the SM that has the fewest."""
+        found = self._homes.get(cta.number)
+        if found is None:
+            found = self._homes[cta.number] = min(self._sms, key=lambda sm: sm.residents)
+            found.residents += 1
+            self._alive[id(cta.cluster)] = self._alive.get(id(cta.cluster), 0) + 1
+        return found
+
+    def lane(self, cta: Cta, name: str, agent: bool) -> Lane:
+        key = (cta.number, name)
+        if key not in self._lanes:
+            sm = self.sm_of(cta).number
+            self._lanes[key] = self.timeline.lane(self.program.module.name, cta.number, sm, name, agent)
+        return self._lanes[key]
+
+    # -- time
+
+    def _moment(self) -> int:
+        """When what happens now happens."""
+        return self.current.time if isinstance(self.current, TimedStrand) else self.now
+
+    def _actor(self) -> Cause | None:
+        return None if self.current is None else Cause(self.current.span, self._moment())
+
+    def enter(self, item: Any) -> None:
+        item.time = self._moment()
+        if isinstance(self.current, TimedStrand):
+            item.loading = dict(self.current.loading)
+        super().enter(item)
+
+    def wake(self, what: Waitable) -> None:
+        time, actor = self._moment(), self._actor()
+        if isinstance(what, MBarrier) and actor is not None:
+            self.completions[what, what.phase - 1] = actor
+        for strand in what.waiters:
+            assert isinstance(strand, TimedStrand)
+            strand.time = max(strand.time, time)
+            strand.release = actor
+            self.queue.append(strand)
+        what.waiters.clear()
+
+    def run(self) -> None:
+        try:
+            while self.queue.heap:
+                self.now, _, _, item = heappop(self.queue.heap)
+                self.current = item
+                if isinstance(item, TimedStrand):
+                    self._go_on(item)
+                else:
+                    self._fly_on(item)
+            self.settle()
+        finally:
+            self._close()
+
+    def _go_on(self, strand: TimedStrand) -> None:
+        try:
+            what = next(strand.flow)
+        except StopIteration:
+            self._finish(strand)
+            return
+        if what is None:
+            self.queue.append(strand)
+        else:
+            what.waiters.append(strand)
+
+    def _fly_on(self, flying: _Flying) -> None:
+        work = flying.work
+        while not work.finished and flying.times[work.done] <= self.now:
+            work.advance()
+        if not work.finished:
+            self.queue.push(flying.times[work.done], flying)
+        self.wake(work.strand.engines)
+
+    def _finish(self, strand: Strand) -> None:
+        super()._finish(strand)
+        cta = strand.cta
+        if not cta.exited:
+            return
+        self.sm_of(cta).residents -= 1
+        self._alive[id(cta.cluster)] -= 1
+        if not self._alive[id(cta.cluster)]:
+            del self._alive[id(cta.cluster)]
+            if self._waiting:
+                self.now, self.current = self._moment(), None
+                super().add_cluster(self._waiting.pop(0))
+
+    def _close(self) -> None:
+        """The end of a launch.  Where it failed, waits that nothing ended last until then."""
+        timeline = self.timeline
+        ends = [span.end for lane in self._lanes.values() for span in lane.spans]
+        timeline.end = max([timeline.end, self.now, *ends])
+        for strand in self.strands.values():
+            assert isinstance(strand, TimedStrand)
+            if strand.blocked is not None and strand.span.start < timeline.end:
+                span = strand.span
+                span.kind, span.end, span.released = WAIT, timeline.end, timeline.end
+                strand.lane.spans.append(span)
+        timeline.launches += 1
+
+    # -- agents
+
+    def submit(self, work: AsyncOp, in_order: bool = False) -> None:
+        """Completes when its unit has come to it and done it; products stay in order, as their unit works so."""
+        strand = work.strand
+        assert isinstance(strand, TimedStrand)
+        if work.op.kind == "async_dot":
+            done, span = self._multiply(strand, work.op)
+        else:
+            done, span = self.transfer(strand, work.op, self.values)
+        times = [done] * len(work.stages)
+        if work.op.kind in ("tma_store", "bulk_store"):
+            assert span.flight is not None
+            times[0] = span.flight.moved  # shared memory has been read
+        self.queue.push(times[0], _Flying(work, times, span))
+
+    def _multiply(self, strand: TimedStrand, op: Op) -> tuple[int, Span]:
+        cost = costs.product(costs.Launch(self.target, self.timing, strand.warps), op)
+        begin = strand.sm.unit(costs.TENSOR).take(strand.time, cost.busy)
+        lane = self.lane(strand.cta, TENSOR, agent=True)
+        span = Span(lane, TENSOR, begin, begin + cost.hold, [op], strand.span.buffers)
+        span.flight = Flight(strand.span, strand.time, begin + cost.busy, TENSOR)
+        lane.spans.append(span)
+        return span.end, span
+
+    def transfer(self, strand: TimedStrand, op: Op, values: list[Any]) -> tuple[int, Span]:
+        """Sends a copy on its way: when it is done."""
+        agent = agents.AGENTS[op.kind]
+        rate, size = agents.rate_of(agent, self.timing), agents.amount(op, values)
+        unit = strand.sm.unit(agent.name)
+        if agent.name == agents.REMOTE:
+            begin = unit.take(strand.time, -(-size.size // rate))
+            moved, latency, limit = unit.free, self.timing.remote_latency, unit.name
+        else:
+            cold = min(size.size, self.chip.missing(size.blocks) * size.block)
+            begin, moved, latency, limit = self.chip.move(unit, rate, strand.time, size.size, cold)
+            latency += getattr(self.timing, agent.extra) if agent.extra else 0
+        lane = self.lane(strand.cta, agent.name, agent=True)
+        about = strand.span
+        span = Span(lane, TRANSFER, begin, moved + latency, [op], about.buffers, about.barrier, about.phase)
+        span.flight = Flight(about, strand.time, moved, limit)
+        lane.spans.append(span)
+        return span.end, span
+
+
+def _name(span: Span, cta: Cta, op: Op, values: list[Any]) -> None:
+    """Which buffers and which barrier an op is about, and the phase that is open there."""
+    span.buffers = tuple(v.name for v in values if isinstance(v, Place))
+    place = next((v for v in values if isinstance(v, BarrierPlace)), None)
+    if place is None or isinstance(op.results[0].type if op.results else None, Barrier):
+        return
+    span.barrier = place.name
+    owner = cta
+    if op.kind == "barrier_arrive" and values[2] is not None:
+        owner = cta.cluster[number(values[2]) % len(cta.cluster)]
+    bar = owner.barriers.get(place.start)
+    span.phase = None if bar is None else bar.phase

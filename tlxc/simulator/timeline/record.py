@@ -1,0 +1,117 @@
+"""What a timed run leaves: spans on lanes, and what released each wait.  Times are cycles from the first launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tlxc.errors import TlxcError
+from tlxc.ir.core import Op
+from tlxc.targets import Target
+from tlxc.targets.timing import Timing
+
+from ..reports import spelled
+
+WORK, WAIT, LOAD = "work", "wait", "load"  # of tasks; a load is a wait for the value of one
+TENSOR, TRANSFER = "tensor core", "transfer"  # of agents
+
+
+class Cause(NamedTuple):
+    """What ended a wait: a span, and when in it."""
+
+    span: Span
+    time: int
+
+
+class Flight(NamedTuple):
+    """Of an agent's span.  `issuer`: the op that started it, at `issued`.  Until the span's start it is queued, until
+    `moved` it takes the unit's throughput, after that it is latency.  `limit`: the slowest unit that it went through."""
+
+    issuer: Span
+    issued: int
+    moved: int
+    limit: str
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """One op on a lane, or arithmetic of one source line (`ops`).  `stage`: index of its buffer or barrier.  `released`:
+    when a wait could end, at its start or later; it ends a little after that."""
+
+    lane: Lane
+    kind: str
+    start: int
+    end: int
+    ops: list[Op]
+    buffers: tuple[str, ...] = ()
+    barrier: str = ""
+    phase: int | None = None
+    cause: Cause | None = None
+    released: int = 0
+    flight: Flight | None = None
+    mergeable: bool = False
+
+    @property
+    def op(self) -> Op:
+        return self.ops[0]
+
+    @property
+    def label(self) -> str:
+        """`barrier_wait full[1] phase 3`."""
+        names = list(dict.fromkeys(spelled(op) for op in self.ops))
+        text = ", ".join(names[:3]) + ("..." if len(names) > 3 else "")
+        phase = "" if self.phase is None else f"phase {self.phase}"
+        return " ".join(part for part in (text, *self.buffers, self.barrier, phase) if part)
+
+    @property
+    def blocked(self) -> int:
+        """Cycles of a wait until it could end."""
+        return self.released - self.start if self.kind in (WAIT, LOAD) else 0
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A task of a CTA, or an agent that works for it, in the order of time.  Spans of an agent may overlap."""
+
+    launch: int
+    kernel: str
+    cta: int
+    sm: int
+    name: str
+    agent: bool
+    spans: list[Span] = field(default_factory=list)
+
+    def add(self, span: Span) -> None:
+        """Appends; arithmetic of the line that the last span is of, into that."""
+        last = self.spans[-1] if self.spans else None
+        if last is not None and last.mergeable and span.mergeable and last.end == span.start:
+            if (last.op.loc and last.op.loc.line) == (span.op.loc and span.op.loc.line):
+                last.ops += span.ops
+                last.end = span.end
+                return
+        self.spans.append(span)
+
+
+class Timeline:
+    """The launches of a `simulate` block, one after the other."""
+
+    def __init__(self, target: Target) -> None:
+        if target.timing is None:
+            raise TlxcError(
+                f"There are no figures of time for {target.name}, so nothing can be drawn for it; take another target."
+            )
+        self.target = target
+        self.timing: Timing = target.timing
+        self.lanes: list[Lane] = []
+        self.launches = 0
+        self.end = 0
+
+    def lane(self, kernel: str, cta: int, sm: int, name: str, agent: bool) -> Lane:
+        made = Lane(self.launches, kernel, cta, sm, name, agent)
+        self.lanes.append(made)
+        return made
+
+    def spans(self) -> Iterator[Span]:
+        for lane in self.lanes:
+            yield from lane.spans
