@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from .record import Lane, Span, Timeline
+from .files import form_of, write
+from .record import Timeline
+from .summary import summarise, text
 
-__all__ = ["Lane", "Span", "Timeline"]
+__all__ = ["Timeline", "form_of", "summarise", "text", "write"]

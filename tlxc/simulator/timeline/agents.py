@@ -17,6 +17,7 @@ _SECTOR = 32  # bytes that global memory is read and written in
 TMA_LOAD, TMA_STORE, CP_ASYNC, LOADS, STORES, REMOTE = (
     "TMA load", "TMA store", "cp.async", "global loads", "global stores", "SM to SM"
 )  # fmt: skip
+LOADING = frozenset((TMA_LOAD, CP_ASYNC, LOADS, "L2", "DRAM"))
 
 
 class Agent(NamedTuple):
@@ -25,17 +26,18 @@ class Agent(NamedTuple):
     name: str
     rate: str
     extra: str = ""
+    writes: bool = False
 
 
 AGENTS = {
     "tma_load": Agent(TMA_LOAD, "tma_bytes", "tma_latency"),
     "bulk_load": Agent(TMA_LOAD, "tma_bytes", "tma_latency"),
-    "tma_store": Agent(TMA_STORE, "tma_bytes", "tma_latency"),
-    "bulk_store": Agent(TMA_STORE, "tma_bytes", "tma_latency"),
+    "tma_store": Agent(TMA_STORE, "tma_bytes", "tma_latency", writes=True),
+    "bulk_store": Agent(TMA_STORE, "tma_bytes", "tma_latency", writes=True),
     "async_load": Agent(CP_ASYNC, "sm_bytes"),
     "load": Agent(LOADS, "sm_bytes"),
     "atomic_rmw": Agent(LOADS, "sm_bytes"),
-    "store": Agent(STORES, "sm_bytes"),
+    "store": Agent(STORES, "sm_bytes", writes=True),
     "async_remote_store": Agent(REMOTE, "remote_bytes"),
     "async_remote_copy": Agent(REMOTE, "remote_bytes"),
 }

@@ -164,8 +164,8 @@ class TimedMachine(Machine):
 
     def __init__(self, timeline: Timeline, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.timeline, self.timing = timeline, timeline.timing
-        self.now = timeline.end
+        self.launch, self.timing = timeline.begin(self.program.module.name), timeline.timing
+        self.now = self.launch.start
         self.queue = _Queue()
         self.ready = self.queue  # type: ignore[assignment]
         self.chip = Chip(self.timing)
@@ -208,7 +208,8 @@ class TimedMachine(Machine):
         key = (cta.number, name)
         if key not in self._lanes:
             sm = self.sm_of(cta).number
-            self._lanes[key] = self.timeline.lane(self.program.module.name, cta.number, sm, name, agent)
+            self._lanes[key] = Lane(cta.number, sm, name, agent)
+            self.launch.lanes.append(self._lanes[key])
         return self._lanes[key]
 
     # -- time
@@ -284,16 +285,14 @@ class TimedMachine(Machine):
 
     def _close(self) -> None:
         """The end of a launch.  Where it failed, waits that nothing ended last until then."""
-        timeline = self.timeline
-        ends = [span.end for lane in self._lanes.values() for span in lane.spans]
-        timeline.end = max([timeline.end, self.now, *ends])
+        ends = [span.end for lane in self.launch.lanes for span in lane.spans]
+        end = self.launch.end = max([self.now, *ends])
         for strand in self.strands.values():
             assert isinstance(strand, TimedStrand)
-            if strand.blocked is not None and strand.span.start < timeline.end:
-                span = strand.span
-                span.kind, span.end, span.released = WAIT, timeline.end, timeline.end
+            span = strand.span
+            if strand.blocked is not None and span.start < end:
+                span.kind, span.end, span.released = WAIT, end, end
                 strand.lane.spans.append(span)
-        timeline.launches += 1
 
     # -- agents
 
@@ -330,7 +329,8 @@ class TimedMachine(Machine):
             moved, latency, limit = unit.free, self.timing.remote_latency, unit.name
         else:
             cold = min(size.size, self.chip.missing(size.blocks) * size.block)
-            begin, moved, latency, limit = self.chip.move(unit, rate, strand.time, size.size, cold)
+            reads = not agent.writes
+            begin, moved, latency, limit = self.chip.move(unit, rate, strand.time, size.size, cold, reads)
             latency += getattr(self.timing, agent.extra) if agent.extra else 0
         lane = self.lane(strand.cta, agent.name, agent=True)
         about = strand.span

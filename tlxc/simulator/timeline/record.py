@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,8 +36,8 @@ class Flight(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """One op on a lane, or arithmetic of one source line (`ops`).  `stage`: index of its buffer or barrier.  `released`:
-    when a wait could end, at its start or later; it ends a little after that."""
+    """One op on a lane, or arithmetic of one source line (`ops`).  `released`: when a wait could end, at its
+    start or later; it ends a little after that.  `mergeable`: arithmetic."""
 
     lane: Lane
     kind: str
@@ -65,6 +65,14 @@ class Span:
         return " ".join(part for part in (text, *self.buffers, self.barrier, phase) if part)
 
     @property
+    def stage(self) -> int | None:
+        """Index of its barrier, else of the first buffer that has one."""
+        for name in (self.barrier, *self.buffers):
+            if found := re.search(r"\[(\d+)\]", name):
+                return int(found[1])
+        return None
+
+    @property
     def blocked(self) -> int:
         """Cycles of a wait until it could end."""
         return self.released - self.start if self.kind in (WAIT, LOAD) else 0
@@ -74,8 +82,6 @@ class Span:
 class Lane:
     """A task of a CTA, or an agent that works for it, in the order of time.  Spans of an agent may overlap."""
 
-    launch: int
-    kernel: str
     cta: int
     sm: int
     name: str
@@ -93,25 +99,40 @@ class Lane:
         self.spans.append(span)
 
 
+class Launch:
+    """One grid, from `start` to `end`."""
+
+    def __init__(self, name: str, start: int) -> None:
+        self.name, self.start, self.end = name, start, start
+        self.lanes: list[Lane] = []
+
+    @property
+    def ctas(self) -> int:
+        return len({lane.cta for lane in self.lanes})
+
+    def tasks(self) -> list[Lane]:
+        return [lane for lane in self.lanes if not lane.agent]
+
+    def agents(self) -> list[Lane]:
+        return [lane for lane in self.lanes if lane.agent]
+
+
 class Timeline:
     """The launches of a `simulate` block, one after the other."""
 
     def __init__(self, target: Target) -> None:
         if target.timing is None:
             raise TlxcError(
-                f"There are no figures of time for {target.name}, so nothing can be drawn for it; take another target."
+                f"tlxc knows no figures of time for {target.name}, so it draws no timeline for it; take another target."
             )
         self.target = target
         self.timing: Timing = target.timing
-        self.lanes: list[Lane] = []
-        self.launches = 0
-        self.end = 0
+        self.launches: list[Launch] = []
 
-    def lane(self, kernel: str, cta: int, sm: int, name: str, agent: bool) -> Lane:
-        made = Lane(self.launches, kernel, cta, sm, name, agent)
-        self.lanes.append(made)
-        return made
+    @property
+    def end(self) -> int:
+        return self.launches[-1].end if self.launches else 0
 
-    def spans(self) -> Iterator[Span]:
-        for lane in self.lanes:
-            yield from lane.spans
+    def begin(self, name: str) -> Launch:
+        self.launches.append(Launch(name, self.end))
+        return self.launches[-1]

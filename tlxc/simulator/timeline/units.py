@@ -63,9 +63,9 @@ class Chip:
         self._cached |= new
         return len(new)
 
-    def move(self, unit: Unit, rate: int, time: int, size: int, cold: int) -> Move:
-        """Moves `size` bytes through a unit of an SM, `cold` of them from DRAM.  What holds them up on the way holds
-        the unit up as well."""
+    def move(self, unit: Unit, rate: int, time: int, size: int, cold: int, reads: bool) -> Move:
+        """Moves `size` bytes through a unit of an SM, `cold` of them from or to DRAM.  What holds them up on the way
+        holds the unit up as well.  Reads wait for DRAM, writes for L2 only."""
         begin = unit.take(time, cycles(size, rate))
         ends = {unit.name: unit.free}
         for shared, part, per in ((self.l2, size, self.timing.l2_bytes), (self.dram, cold, self.timing.dram_bytes)):
@@ -74,7 +74,7 @@ class Chip:
                 ends[shared.name] = shared.free
         limit = max(ends, key=lambda name: ends[name])
         unit.free = ends[limit]
-        return Move(begin, ends[limit], self.timing.dram_latency if cold else self.timing.l2_latency, limit)
+        return Move(begin, ends[limit], self.timing.dram_latency if cold and reads else self.timing.l2_latency, limit)
 
 
 def cycles(amount: float, rate: float) -> int:
