@@ -132,7 +132,7 @@ class Cta:
 class Machine:
     """`domain` numbers the machines of a launch.  `deferred`: a report that another may explain better."""
 
-    strand_type = Strand
+    strand_type: type[Strand] = Strand
 
     def __init__(
         self, program: Program, target: Target, memory: GlobalMemory, grid: tuple[int, int, int],

@@ -79,7 +79,8 @@ def _target(name: str, ptx_version: int, max_shared: int, shared_per_sm: int, sm
 
 # The driver keeps 1 KiB per CTA for itself, so a CTA gets that much less than the SM has.
 TARGETS = (
-    _target("sm_90", 86, 227 * 1024, 228 * 1024, 132, _HOPPER | {"wgmma"}, _WGMMA + _MMA_SYNC, HOPPER),  # H100 SXM, H200
+    _target("sm_90", 86, 227 * 1024, 228 * 1024, 132, _HOPPER | {"wgmma"},
+            _WGMMA + _MMA_SYNC, HOPPER),  # H100 SXM, H200
     _target("sm_100", 88, 227 * 1024, 228 * 1024, 148, _BLACKWELL_DATACENTER,
             _TCGEN05 + _tcgen05(32, _INT8_I32) + _MMA_SYNC, BLACKWELL, 512),  # B200
     _target("sm_103", 88, 227 * 1024, 228 * 1024, 148, _BLACKWELL_DATACENTER | {"tcgen05.ld.red"},

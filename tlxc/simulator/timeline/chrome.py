@@ -14,8 +14,9 @@ from .layout import Track, tracks
 from .record import LOAD, TENSOR, TRANSFER, WAIT, WORK, Launch, Span, Timeline
 
 # Colours by their names in chrome://tracing; Perfetto colours by name and category.
-_COLOURS = {WORK: "thread_state_running", WAIT: "terrible", LOAD: "bad", TENSOR: "good", TRANSFER: "thread_state_iowait"}
-_CYCLE = 1e-3  # microseconds, the unit of `ts`
+_COLOURS = {
+    WORK: "thread_state_running", WAIT: "terrible", LOAD: "bad", TENSOR: "good", TRANSFER: "thread_state_iowait"
+}  # fmt: skip
 
 
 def render(timeline: Timeline) -> str:
@@ -42,7 +43,12 @@ def render(timeline: Timeline) -> str:
         "model": f"{timeline.timing.product}: rough latencies and throughputs, not a measurement",
         "unit": f"1 ns of this trace is 1 cycle of a clock of {timeline.timing.clock} MHz",
     }
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": facts}, indent=None) + "\n"
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": facts}) + "\n"
+
+
+def _clock(cycles: int) -> float:
+    """In microseconds, the unit of the format."""
+    return round(cycles / 1000, 3)
 
 
 def _process(pid: int, launch: Launch, rows: list[Track]) -> Iterator[dict[str, Any]]:
@@ -64,8 +70,8 @@ def _slice(span: Span, pid: int, tid: int) -> dict[str, Any]:
         "ph": "X",
         "name": span.label,
         "cat": span.kind,
-        "ts": span.start * _CYCLE,
-        "dur": (span.end - span.start) * _CYCLE,
+        "ts": _clock(span.start),
+        "dur": _clock(span.end - span.start),
         "pid": pid,
         "tid": tid,
         "cname": _COLOURS[span.kind],
@@ -108,6 +114,6 @@ def _arrow(span: Span, places: dict[int, tuple[int, int]], number: int) -> list[
     out = []
     for ph, end, time in (("s", cause.span, source), ("f", span, arrival)):
         pid, tid = places[id(end)]
-        out.append({"ph": ph, "id": number, "name": name, "cat": "release", "ts": time * _CYCLE, "pid": pid, "tid": tid})
+        out.append({"ph": ph, "id": number, "name": name, "cat": "release", "ts": _clock(time), "pid": pid, "tid": tid})
     out[1]["bp"] = "e"
     return out

@@ -26,7 +26,8 @@ _RESERVED = 1024  # bytes of shared memory that the system takes for each CTA
 
 
 class TimedStrand(Strand):
-    """`time`: when its next op may begin.  `span`: the op that it is in.  `release`: what last woke it.  `loading`:
+    """`time`: when its next op may begin.  `journal`: its
+    lane of the timeline.  `span`: the op that it is in.  `release`: what last woke it.  `loading`:
     slots whose values are on their way, when they come and by which flight."""
 
     machine: TimedMachine
@@ -35,16 +36,16 @@ class TimedStrand(Strand):
         super().__init__(machine, cta, number, name, warps)
         self.time = 0
         self.sm = machine.sm_of(cta)
-        self.lane = machine.lane(cta, f"strand {number}", agent=False)
-        self.lane.name = "main"
-        self.span = Span(self.lane, WORK, 0, 0, [])
+        self.journal = machine.lane(cta, f"strand {number}", agent=False)
+        self.journal.name = "main"
+        self.span = Span(self.journal, WORK, 0, 0, [])
         self.release: Cause | None = None
         self.loading: dict[int, tuple[int, Span]] = {}
 
     def rename(self, name: str, warps: int) -> None:
         super().rename(name, warps)
-        if self.lane.name == "main":
-            self.lane.name = name
+        if self.journal.name == "main":
+            self.journal.name = name
 
     def cost(self, op: Op, values: list[Any]) -> Charge:
         return costs.charge(costs.Launch(self.machine.target, self.machine.timing, self.warps), op, values)
@@ -53,7 +54,7 @@ class TimedStrand(Strand):
 
     def open(self, op: Op, values: list[Any], pure: bool) -> None:
         """An op begins now."""
-        self.span = Span(self.lane, WORK, self.time, self.time, [op], mergeable=pure)
+        self.span = Span(self.journal, WORK, self.time, self.time, [op], mergeable=pure)
         self.release = None
         self.machine.values = values
         if not pure:
@@ -89,7 +90,7 @@ class TimedStrand(Strand):
                 self.loading[out] = done, flight
         span.end = self.time
         if span.end > span.start:
-            self.lane.add(span)
+            self.journal.add(span)
 
     def _product(self, begin: int, cost: Charge) -> None:
         """A product that the task itself waits for."""
@@ -107,8 +108,9 @@ class TimedStrand(Strand):
             return
         until, flight = max(coming, key=lambda one: one[0])
         if until > self.time:
-            span = Span(self.lane, LOAD, self.time, until, list(flight.ops), cause=Cause(flight, until), released=until)
-            self.lane.spans.append(span)
+            span = Span(self.journal, LOAD, self.time, until, list(flight.ops))
+            span.cause, span.released = Cause(flight, until), until
+            self.journal.spans.append(span)
             self.time = until
             yield None
 
@@ -122,10 +124,10 @@ class TimedStrand(Strand):
 
     def join(self, op: Op) -> None:
         """The tasks of a region are over; the wait for them begins where the strand's own work ended."""
-        last = self.lane.spans[-1].end if self.lane.spans else self.time
+        last = self.journal.spans[-1].end if self.journal.spans else self.time
         if self.time > last:
-            self.lane.spans.append(
-                Span(self.lane, WAIT, last, self.time, [op], cause=self.release, released=self.time)
+            self.journal.spans.append(
+                Span(self.journal, WAIT, last, self.time, [op], cause=self.release, released=self.time)
             )
 
 
@@ -292,7 +294,7 @@ class TimedMachine(Machine):
             span = strand.span
             if strand.blocked is not None and span.start < end:
                 span.kind, span.end, span.released = WAIT, end, end
-                strand.lane.spans.append(span)
+                strand.journal.spans.append(span)
 
     # -- agents
 

@@ -26,7 +26,7 @@ class Cause(NamedTuple):
 
 class Flight(NamedTuple):
     """Of an agent's span.  `issuer`: the op that started it, at `issued`.  Until the span's start it is queued, until
-    `moved` it takes the unit's throughput, after that it is latency.  `limit`: the slowest unit that it went through."""
+    `moved` it takes the unit's throughput, after that it is latency.  `limit`: the slowest unit on its way."""
 
     issuer: Span
     issued: int
@@ -55,6 +55,10 @@ class Span:
     @property
     def op(self) -> Op:
         return self.ops[0]
+
+    @property
+    def line(self) -> int | None:
+        return None if self.op.loc is None else self.op.loc.line
 
     @property
     def label(self) -> str:
@@ -91,12 +95,11 @@ class Lane:
     def add(self, span: Span) -> None:
         """Appends; arithmetic of the line that the last span is of, into that."""
         last = self.spans[-1] if self.spans else None
-        if last is not None and last.mergeable and span.mergeable and last.end == span.start:
-            if (last.op.loc and last.op.loc.line) == (span.op.loc and span.op.loc.line):
-                last.ops += span.ops
-                last.end = span.end
-                return
-        self.spans.append(span)
+        if last is not None and last.mergeable and span.mergeable and last.end == span.start and last.line == span.line:
+            last.ops += span.ops
+            last.end = span.end
+        else:
+            self.spans.append(span)
 
 
 class Launch:

@@ -121,13 +121,13 @@ def describe(part: Part) -> str:
     )
 
 
-def text(timeline: Timeline, summary: Summary, title: str = "") -> str:
+def text(timeline: Timeline, summary: Summary) -> str:
     """The summary as the terminal has it."""
     launch, timing = summary.launch, timeline.timing
     cycles = launch.end - launch.start
     ctas = f"{launch.ctas} CTA{'s' * (launch.ctas != 1)}"
     head = (
-        f"{title or launch.name}: {ctas}, {cycles} cycles, {cycles / timing.clock:.2f} us at {timing.clock} MHz (a model "
+        f"{launch.name}: {ctas}, {cycles} cycles, {cycles / timing.clock:.2f} us at {timing.clock} MHz (a model "
         f"of {timing.product}, not a measurement)"
     )
     width = max([4, *(len(row.name) for row in summary.rows)])
