@@ -81,5 +81,3 @@ class _Walk:
 def critical_path(launch: Launch) -> Counter[Part]:
     """Cycles of the path by what they went to; together the time of the launch."""
     return _Walk(launch).run()
-
-

@@ -137,5 +137,3 @@ def text(timeline: Timeline, summary: Summary) -> str:
         lines.append(f"  {row.name:{width}}  {_percent(row.busy):>5}  {waits}".rstrip())
     parts = ", ".join(f"{describe(part)} {_percent(share)}" for part, share in summary.path if share >= _MENTIONED)
     return "\n".join([*lines, f"  critical path: {parts}", f"  {summary.bottleneck}"])
-
-
