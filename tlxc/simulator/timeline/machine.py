@@ -71,8 +71,9 @@ class TimedStrand(Strand):
         self.time += self.machine.timing.wait
         if span.op.kind == "barrier_wait":
             bar = self.cta.barriers[values[0].start]
-            span.phase = bar.phase - 1
-            span.cause = self.machine.completions.get((bar, span.phase))
+            seen = bar.phase - 1
+            span.phase = seen if seen >= 0 else None
+            span.cause = self.machine.completions.get((bar, seen))
 
     def close(self, op: Op, values: list[Any], cost: Charge, out: int) -> None:
         """The open op ends when its costs are paid."""
@@ -94,10 +95,10 @@ class TimedStrand(Strand):
 
     def _product(self, begin: int, cost: Charge) -> None:
         """A product that the task itself waits for."""
-        made = Span(self.machine.lane(self.cta, TENSOR, agent=True), TENSOR, begin, begin + cost.hold, self.span.ops)
+        made = Span(self.machine.lane(self.cta, TENSOR, agent=True), TENSOR, begin, begin + cost.busy, self.span.ops)
         made.flight = Flight(self.span, self.time, begin + cost.busy, TENSOR)
         made.lane.spans.append(made)
-        self.span.cause = Cause(made, made.end)
+        self.span.cause = Cause(made, begin + cost.hold)
 
     # -- loads that are under way
 
@@ -316,10 +317,10 @@ class TimedMachine(Machine):
         cost = costs.product(costs.Launch(self.target, self.timing, strand.warps), op)
         begin = strand.sm.unit(costs.TENSOR).take(strand.time, cost.busy)
         lane = self.lane(strand.cta, TENSOR, agent=True)
-        span = Span(lane, TENSOR, begin, begin + cost.hold, [op], strand.span.buffers)
+        span = Span(lane, TENSOR, begin, begin + cost.busy, [op], strand.span.buffers)
         span.flight = Flight(strand.span, strand.time, begin + cost.busy, TENSOR)
         lane.spans.append(span)
-        return span.end, span
+        return begin + cost.hold, span
 
     def transfer(self, strand: TimedStrand, op: Op, values: list[Any]) -> tuple[int, Span]:
         """Sends a copy on its way: when it is done."""
