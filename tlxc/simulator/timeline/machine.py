@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .costs import Charge
 
 _MAX_CTAS = 32  # of an SM, whatever they need
+_STUCK = 100  # cycles that a wait without end is drawn for, at least
 _RESERVED = 1024  # bytes of shared memory that the system takes for each CTA
 
 
@@ -287,15 +288,19 @@ class TimedMachine(Machine):
                 super().add_cluster(self._waiting.pop(0))
 
     def _close(self) -> None:
-        """The end of a launch.  Where it failed, waits that nothing ended last until then."""
+        """The end of a launch.  Where it failed, waits that nothing ended last until then, and so long that one sees
+        them."""
         ends = [span.end for lane in self.launch.lanes for span in lane.spans]
-        end = self.launch.end = max([self.now, *ends])
-        for strand in self.strands.values():
+        end = max([self.now, *ends])
+        blocked = [strand for strand in self.strands.values() if strand.blocked is not None]
+        if blocked:
+            end += _STUCK + (end - self.launch.start) // 10
+        for strand in blocked:
             assert isinstance(strand, TimedStrand)
             span = strand.span
-            if strand.blocked is not None and span.start < end:
-                span.kind, span.end, span.released = WAIT, end, end
-                strand.journal.spans.append(span)
+            span.kind, span.end, span.released = WAIT, end, end
+            strand.journal.spans.append(span)
+        self.launch.end = end
 
     # -- agents
 

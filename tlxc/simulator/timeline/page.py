@@ -1,4 +1,4 @@
-"""The timeline as a page of its own: the summary, a legend and a picture that can be zoomed, no other files."""
+"""The timeline as a page of its own: the summary and a picture that can be zoomed, no other files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from html import escape
 
 from .record import Timeline
 from .summary import summarise, text
-from .svg import COLOURS, picture
+from .svg import picture
 
 _STYLE = (
     "body{font:14px system-ui,sans-serif;margin:16px;color:#222}pre{background:#f3f4f6;padding:8px;overflow-x:auto}"
-    ".view{overflow-x:auto;border:1px solid #ddd}.key{display:inline-block;width:12px;height:12px;margin:0 4px 0 12px}"
+    ".view{overflow-x:auto;border:1px solid #ddd}"
 )
 # The slider stretches time; names stay at the left edge.
 _SCRIPT = """
@@ -31,13 +31,9 @@ for (const part of document.querySelectorAll('section')) {
 
 def render(timeline: Timeline) -> str:
     """The whole file."""
-    legend = "".join(
-        f'<span class="key" style="background:{colour}"></span>{escape(meaning)}'
-        for colour, meaning in COLOURS.values()
-    )
     parts = [
         f"<section><h2>{escape(launch.name)}</h2><pre>{escape(text(timeline, summarise(launch)))}</pre>"
-        f'<p>zoom <input type="range" min="1" max="40" step="0.5" value="1">{legend}</p>'
+        f'<p>zoom <input type="range" min="1" max="40" step="0.5" value="1"></p>'
         f'<div class="view">{picture(launch)}</div></section>'
         for launch in timeline.launches
     ]

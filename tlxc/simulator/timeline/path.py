@@ -35,10 +35,10 @@ class _Walk:
             self.cycles[Part(way, name, task)] += cycles
 
     def run(self) -> Counter[Part]:
-        lanes = [lane for lane in self.launch.tasks() if lane.spans]
-        if not lanes:
+        spans = [lane.spans[-1] for lane in self.launch.lanes if lane.spans]
+        if not spans:
             return self.cycles
-        span: Span | None = max(lanes, key=lambda lane: lane.spans[-1].end).spans[-1]
+        span: Span | None = max(spans, key=lambda span: span.end)
         time = self.launch.end
         for _ in range(4 * sum(len(lane.spans) for lane in self.launch.lanes)):
             if span is None or time <= self.launch.start:

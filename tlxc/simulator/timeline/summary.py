@@ -92,7 +92,7 @@ def _sentence(path: Sequence[tuple[Part, float]]) -> str:
     if share < _DOMINATES:
         return f"There is no single bottleneck: the largest part is {describe(part)}, {much}."
     if part.way == INSTRUCTIONS:
-        return f"{_capital(part.name)} is the bottleneck: its own instructions are {much}."
+        return f"The instructions of {part.name} are the bottleneck: they are {much}."
     if part.way == BARRIERS:
         return f"Synchronisation is the bottleneck: what barriers themselves take in {part.name} is {much}."
     if part.way == LATENCY:
@@ -102,10 +102,6 @@ def _sentence(path: Sequence[tuple[Part, float]]) -> str:
     if part.name in LOADING and part.task != "main":
         return f"The producer, {part.task}, is the bottleneck: the throughput of {part.name} is {much}."
     return f"The throughput of {part.name} is the bottleneck: it is {much}."
-
-
-def _capital(name: str) -> str:
-    return name[:1].upper() + name[1:]
 
 
 def _percent(share: float) -> str:
