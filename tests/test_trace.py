@@ -153,7 +153,7 @@ def test_pictures_stand_alone() -> None:
     assert any(re.match(r"barrier_wait full\[1\] phase 2\n", title) for title in titles)
     assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 50
     page = form_of(Path("trace.html"))(timeline)
-    assert picture.strip() in page and "The tensor core is the bottleneck" in page
+    assert picture.strip() in page and "bottleneck is the tensor core" in page
     assert not re.search(r"(src|href)=|url\(|@import", page)
 
 
@@ -171,16 +171,17 @@ def test_a_gemm_is_bound_by_the_tensor_core_or_by_its_producer() -> None:
     assert len(products) == 2 * 32 * 2 and all(s.end - s.start == 512 for s in products)
     assert launch.end >= 128 * 512
     assert re.fullmatch(
-        r"The tensor core is the bottleneck: it is 8\d % of the critical path\.", summarise(launch).bottleneck
+        r"The bottleneck is the tensor core: 8\d % of the critical path\.", summarise(launch).bottleneck
     )
     (slower,) = timed(call, with_timing(tma_bytes=32)).launches
     assert re.fullmatch(
-        r"The producer, default task, is the bottleneck: the throughput of TMA load is 8\d % of the critical path\.",
+        r"The bottleneck is the producer \(default task\): 9\d % of the critical path, 8\d % for throughput, 1\d % for "
+        r"latency\.",
         summarise(slower).bottleneck,
     )
     assert slower.end >= 2 * 32 * 1536
     (faster,) = timed(call, with_timing(tma_bytes=32, mma=(("f16", 256),))).launches
-    assert "tensor core is the bottleneck" in summarise(faster).bottleneck
+    assert "bottleneck is the tensor core" in summarise(faster).bottleneck
 
 
 def test_waits_show_who_is_late() -> None:
@@ -332,6 +333,30 @@ def test_a_deadlock_is_drawn_to_its_end(tmp_path: Path) -> None:
     assert last["cat"] == "wait" and last["args"]["barrier"] == "bar[0]"
 
 
+@tlxc.kernel
+def stuck_tasks(out):
+    bar = tlx.alloc_barriers(1)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tl.store(out, 1.0)
+        with tlx.async_task(num_warps=4):
+            tlx.barrier_wait(bar[0], 0)
+
+
+def test_of_tasks_too() -> None:
+    with tlxc.simulate() as sim:
+        sim.timeline = Timeline(HOPPER)
+        with pytest.raises(tlxc.SimulationError, match="deadlock"):
+            stuck_tasks[1](nothing(1))
+    (launch,) = sim.timeline.launches
+    last = {lane.name: lane.spans[-1] for lane in launch.tasks()}
+    assert {name: (span.label, span.end) for name, span in last.items()} == {
+        "default task": ("async_tasks", launch.end),
+        "task 1": ("barrier_wait bar[0] phase 0", launch.end),
+    }
+    events(sim.timeline)
+
+
 def test_a_block_without_launches_writes_nothing(tmp_path: Path) -> None:
     with tlxc.simulate(trace=tmp_path / "trace.json"):
         pass
@@ -421,7 +446,7 @@ def test_the_command(tmp_path: Path) -> None:
     )
     assert lines[1] == "  lane            busy  waits" and re.fullmatch(r"  main +\d+ %  a load \d+ %", lines[2])
     assert lines[5].startswith("  critical path: latency of global loads ")
-    assert lines[6].startswith("  Latency is the bottleneck: that of global loads is ")
+    assert lines[6].startswith("  The bottleneck is the loads: ")
     assert lines[7].startswith("add_one, part: 2 CTAs, ")
     assert json.loads((tmp_path / "trace.json").read_text())["otherData"]["target"] == "sm_90"
 

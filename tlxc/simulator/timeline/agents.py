@@ -17,7 +17,7 @@ _SECTOR = 32  # bytes that global memory is read and written in
 TMA_LOAD, TMA_STORE, CP_ASYNC, LOADS, STORES, REMOTE = (
     "TMA load", "TMA store", "cp.async", "global loads", "global stores", "SM to SM"
 )  # fmt: skip
-LOADING = frozenset((TMA_LOAD, CP_ASYNC, LOADS, "L2", "DRAM"))
+LOADING = frozenset((TMA_LOAD, CP_ASYNC, LOADS))
 
 
 class Agent(NamedTuple):

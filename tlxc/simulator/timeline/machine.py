@@ -12,7 +12,7 @@ from tlxc.ir.types import Barrier
 from ..agents import AsyncOp
 from ..barriers import BarrierPlace, MBarrier, Waitable
 from ..machine import Cta, Machine, Strand
-from ..memory import Place
+from ..memory import Place, SharedMemory
 from ..ops.barrier import number
 from . import agents, costs
 from .record import LOAD, TENSOR, TRANSFER, WAIT, WORK, Cause, Flight, Lane, Span, Timeline
@@ -283,6 +283,8 @@ class TimedMachine(Machine):
         self._alive[id(cta.cluster)] -= 1
         if not self._alive[id(cta.cluster)]:
             del self._alive[id(cta.cluster)]
+            for gone in cta.cluster:
+                gone.memory = SharedMemory(0)  # nothing may touch it any more; grids are large
             if self._waiting:
                 self.now, self.current = self._moment(), None
                 super().add_cluster(self._waiting.pop(0))
@@ -296,8 +298,10 @@ class TimedMachine(Machine):
         if blocked:
             end += _STUCK + (end - self.launch.start) // 10
         for strand in blocked:
-            assert isinstance(strand, TimedStrand)
+            assert isinstance(strand, TimedStrand) and strand.blocked is not None
             span = strand.span
+            if strand.blocked.op not in span.ops:  # the wait for tasks
+                span = Span(strand.journal, WAIT, strand.time, end, [strand.blocked.op])
             span.kind, span.end, span.released = WAIT, end, end
             strand.journal.spans.append(span)
         self.launch.end = end

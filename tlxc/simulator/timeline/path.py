@@ -13,10 +13,12 @@ THROUGHPUT, LATENCY, INSTRUCTIONS, BARRIERS = "throughput", "latency", "instruct
 
 
 class Part(NamedTuple):
-    """What cycles went to: a way and a unit, agent or task; `task` is where the path was, or who gave the work out."""
+    """What cycles went to: a way, an agent or task, and of its throughput the unit that limits it.  `task` is where the
+    path was, or who gave the work out."""
 
     way: str
     name: str
+    limit: str
     task: str
 
 
@@ -30,9 +32,9 @@ class _Walk:
             if lane.spans:
                 self._ended.setdefault(lane.spans[-1].end, lane)
 
-    def spend(self, way: str, name: str, task: str, cycles: int) -> None:
+    def spend(self, way: str, name: str, task: str, cycles: int, limit: str = "") -> None:
         if cycles > 0:
-            self.cycles[Part(way, name, task)] += cycles
+            self.cycles[Part(way, name, limit, task)] += cycles
 
     def run(self) -> Counter[Part]:
         spans = [lane.spans[-1] for lane in self.launch.lanes if lane.spans]
@@ -53,13 +55,13 @@ class _Walk:
             flight = span.flight
             issuer = flight.issuer.lane.name
             self.spend(LATENCY, task, issuer, time - max(flight.moved, flight.issued))
-            self.spend(THROUGHPUT, flight.limit, issuer, min(time, flight.moved) - flight.issued)
+            self.spend(THROUGHPUT, task, issuer, min(time, flight.moved) - flight.issued, flight.limit)
             return flight.issuer, flight.issued
         if span.kind in (WAIT, LOAD) and span.blocked > 0 and time >= span.released and span.cause is not None:
             self.spend(BARRIERS, task, task, time - span.cause.time)
             return span.cause.span, span.cause.time
         if span.op.kind == "dot":
-            self.spend(THROUGHPUT, TENSOR, task, time - span.start)
+            self.spend(THROUGHPUT, TENSOR, task, time - span.start, TENSOR)
         else:
             self.spend(BARRIERS if span.kind == WAIT else INSTRUCTIONS, task, task, time - span.start)
         return self._before(span.lane, min(time, span.start))

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .agents import LOADING
-from .path import BARRIERS, INSTRUCTIONS, LATENCY, THROUGHPUT, Part, critical_path
-from .record import LOAD, TENSOR, Lane, Launch, Span, Timeline
+from .path import INSTRUCTIONS, LATENCY, THROUGHPUT, Part, critical_path
+from .record import LOAD, Lane, Launch, Span, Timeline
 
 _MENTIONED = 0.01  # shares below this are left out
 _DOMINATES = 0.4  # share of the critical path that makes a bottleneck
@@ -76,32 +76,40 @@ def waited_for(span: Span) -> str:
 
 def _shares(path: Sequence[tuple[Part, float]]) -> list[tuple[Part, float]]:
     """The path with the parts of all tasks together; each keeps the task with most of it."""
-    found: dict[tuple[str, str], tuple[Part, float]] = {}
+    found: dict[tuple[str, ...], tuple[Part, float]] = {}
     for part, share in path:
-        first, before = found.get((part.way, part.name), (part, 0.0))
-        found[part.way, part.name] = first, before + share
+        first, before = found.get(part[:-1], (part, 0.0))
+        found[part[:-1]] = first, before + share
     return sorted(found.values(), key=lambda one: -one[1])
 
 
+def _side(part: Part) -> str:
+    """Whose fault a part is: of loads, of the tensor core, of stores, of a task's instructions or its barriers."""
+    if part.way in (THROUGHPUT, LATENCY):
+        return "loads" if part.name in LOADING else part.name
+    return describe(part)
+
+
 def _sentence(path: Sequence[tuple[Part, float]]) -> str:
-    """Names the bottleneck, where one part is most of the critical path."""
-    if not path:
+    """Names the bottleneck, where one side has most of the critical path."""
+    sides: dict[str, list[tuple[Part, float]]] = {}
+    for part, share in path:
+        sides.setdefault(_side(part), []).append((part, share))
+    if not sides:
         return "Nothing takes time."
-    part, share = path[0]
-    much = f"{_percent(share)} of the critical path"
-    if share < _DOMINATES:
-        return f"There is no single bottleneck: the largest part is {describe(part)}, {much}."
-    if part.way == INSTRUCTIONS:
-        return f"The instructions of {part.name} are the bottleneck: they are {much}."
-    if part.way == BARRIERS:
-        return f"Synchronisation is the bottleneck: what barriers themselves take in {part.name} is {much}."
-    if part.way == LATENCY:
-        return f"Latency is the bottleneck: that of {part.name} is {much}; more of it under way at once would hide it."
-    if part.name == TENSOR:
-        return f"The tensor core is the bottleneck: it is {much}."
-    if part.name in LOADING and part.task != "main":
-        return f"The producer, {part.task}, is the bottleneck: the throughput of {part.name} is {much}."
-    return f"The throughput of {part.name} is the bottleneck: it is {much}."
+    side, parts = max(sides.items(), key=lambda one: sum(share for _, share in one[1]))
+    total = sum(share for _, share in parts)
+    much = f"{_percent(total)} of the critical path"
+    if total < _DOMINATES:
+        return f"There is no single bottleneck: the largest part, the {side}, is {much}."
+    if side != "loads":
+        return f"The bottleneck is the {side}: {much}."
+    task = parts[0][0].task
+    who = "the loads" if task == "main" else f"the producer ({task})"
+    late = sum(share for part, share in parts if part.way == LATENCY)
+    hint = "; more loads under way at once would hide it" if late > total / 2 else ""
+    split = f"{_percent(total - late)} for throughput, {_percent(late)} for latency{hint}"
+    return f"The bottleneck is {who}: {much}, {split}."
 
 
 def _percent(share: float) -> str:
@@ -111,7 +119,7 @@ def _percent(share: float) -> str:
 def describe(part: Part) -> str:
     """A part of the critical path, in words."""
     if part.way == THROUGHPUT:
-        return part.name
+        return part.name if part.limit == part.name else f"{part.name} (limited by {part.limit})"
     return {LATENCY: f"latency of {part.name}", INSTRUCTIONS: f"instructions of {part.name}"}.get(
         part.way, f"barriers in {part.name}"
     )
