@@ -213,6 +213,15 @@ def test_loads_overlap_until_their_values_are_used() -> None:
     assert latency < cycles(False) - HOPPER.timing.l2_latency < 2 * latency < cycles(True)  # type: ignore[union-attr]
 
 
+def test_where_the_process_has_an_array_does_not_matter() -> None:
+    def cycles(shift: int) -> int:
+        x, y, out = (np.zeros(1024 + 64, np.float32)[shift:][:1024] for _ in range(3))
+        args = {"x": x, "y": y, "out": out, "n": 1024, "LATE": False}
+        return timed(Call(add_late, (1,), args, out, x + y)).end
+
+    assert len({cycles(shift) for shift in (0, 1, 5, 8, 63)}) == 1
+
+
 @tlxc.kernel
 def running_sum(x, out, steps, AHEAD: tl.constexpr):
     at = tl.arange(0, 1024)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from tlxc.ir.core import Op
 from tlxc.targets.timing import Timing
 
+from ..global_memory import GlobalMemory
 from .costs import bytes_of, pointee_bytes
 from .units import LINE
 
@@ -47,7 +48,7 @@ class Amount(NamedTuple):
     """Bytes that are moved, and the blocks of global memory that they are in, each of `block` bytes."""
 
     size: int
-    blocks: Iterable[Hashable]
+    blocks: Sequence[Hashable]
     block: int
 
 
@@ -55,30 +56,38 @@ def rate_of(agent: Agent, timing: Timing) -> int:
     return int(getattr(timing, agent.rate))
 
 
-def amount(op: Op, values: list[Any]) -> Amount:
-    """How much an op moves, by the values of its operands."""
+def amount(op: Op, values: list[Any], memory: GlobalMemory) -> Amount:
+    """How much an op moves, by the values of its operands.  Arrays count as aligned, as on the card, wherever the
+    process has them."""
     if op.kind in ("tma_load", "tma_store"):
         size = op.inputs[1].type.nbytes  # type: ignore[union-attr]
         offsets = values[5:] if op.kind == "tma_load" else values[2:]
-        where = tuple(int(np.asarray(v).flat[0]) for v in offsets)
-        return Amount(size, [(values[0].address, *where)], size)
+        return Amount(size, [(values[0].address, *map(_scalar, offsets))], size)
     if op.kind == "async_remote_copy":
         return Amount(op.inputs[1].type.nbytes, (), 0)  # type: ignore[union-attr]
     if op.kind == "async_remote_store":
         return Amount(values[1].size * bytes_of(op.inputs[1].type), (), 0)
     if op.kind in ("bulk_load", "bulk_store"):
         given = values[3] if op.kind == "bulk_load" else values[2]
-        size = int(np.asarray(given).flat[0]) if given is not None else values[1].type.nbytes
-        first = int(np.asarray(values[0]).flat[0])
-        return Amount(size, range(first // LINE, (first + size - 1) // LINE + 1), LINE)
-    return _touched(op, values)
-
-
-def _touched(op: Op, values: list[Any]) -> Amount:
-    """Accesses by a tile of pointers: whole sectors, however few bytes of them are wanted."""
+        size = values[1].type.nbytes if given is None else _scalar(given)
+        return Amount(size, _blocks(_scalar(values[0]) + np.arange(0, size, _SECTOR), memory, LINE), LINE)
     mask = values[1] if op.kind == "load" else values[2]
     addresses = np.asarray(values[0]).reshape(-1)
     if mask is not None:
         addresses = addresses[np.broadcast_to(mask, np.shape(values[0])).reshape(-1)]
     ends = np.concatenate([addresses, addresses + (pointee_bytes(op) - 1)])
-    return Amount(len(np.unique(ends // _SECTOR)) * _SECTOR, np.unique(ends // LINE).tolist(), LINE)
+    return Amount(len(_blocks(ends, memory, _SECTOR)) * _SECTOR, _blocks(ends, memory, LINE), LINE)
+
+
+def _scalar(value: Any) -> int:
+    return int(np.asarray(value).flat[0])
+
+
+def _blocks(addresses: Any, memory: GlobalMemory, size: int) -> list[Hashable]:
+    """The blocks of an array that addresses are in, however few of their bytes."""
+    if not addresses.size:
+        return []
+    first = int(addresses.min())
+    array = memory.find(first, first + 1)
+    origin = 0 if array is None else array.start
+    return [(origin, number) for number in np.unique((addresses - origin) // size).tolist()]

@@ -334,7 +334,7 @@ class TimedMachine(Machine):
     def transfer(self, strand: TimedStrand, op: Op, values: list[Any]) -> tuple[int, Span]:
         """Sends a copy on its way: when it is done."""
         agent = agents.AGENTS[op.kind]
-        rate, size = agents.rate_of(agent, self.timing), agents.amount(op, values)
+        rate, size = agents.rate_of(agent, self.timing), agents.amount(op, values, self.memory)
         unit = strand.sm.unit(agent.name)
         if agent.name == agents.REMOTE:
             begin = unit.take(strand.time, -(-size.size // rate))
