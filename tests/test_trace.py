@@ -310,6 +310,27 @@ def test_rates_give_the_peaks_of_the_datasheets(target: Target) -> None:
     assert timing.mma_rate("no such type") == min(dict(timing.mma).values())
 
 
+def test_the_table_of_the_documentation() -> None:
+    text = (EXAMPLES.parent / "docs" / "timeline.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    ]
+    heads = next(i for i, row in enumerate(rows) if row[0] == "" and row[1].startswith("sm_"))
+    columns = zip(*(row[1:] for row in (rows[heads], *rows[heads + 2 :])))
+    told = {name: tuple(figures) for names, *figures in columns for name in names.split(", ")}
+    wanted = {
+        target.name: (
+            t.product,
+            str(t.mma_rate("f16")),
+            f"{t.sm_bytes}, {t.l2_bytes}, {t.dram_bytes}",
+            f"{t.l2_latency}, {t.dram_latency}",
+        )
+        for target in all_targets()
+        if (t := target.timing) is not None
+    }
+    assert told == wanted
+
+
 # ------------------------------------------------------------------------------------------------ the API
 @tlxc.kernel
 def stuck(out, ARRIVES: tl.constexpr):

@@ -56,22 +56,22 @@ class Timing:
         return rates.get(dtype, min(rates.values()))
 
 
-def _mma(f16: int, f32: int, f64: int, f8: int, i8: int) -> tuple[tuple[str, int], ...]:
+def _mma(f16: int, tf32: int, f32: int, f64: int, f8: int, i8: int) -> tuple[tuple[str, int], ...]:
     small = {name: f8 for name in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")}
-    return tuple({"f16": f16, "bf16": f16, "f32": f32, "tf32": f32, "f64": f64, **small, "i8": i8, "u8": i8}.items())
+    return tuple({"f16": f16, "bf16": f16, "f32": f32, "tf32": tf32, "f64": f64, **small, "i8": i8, "u8": i8}.items())
 
 
-# Operands of type f32 are multiplied as tf32.
+# NVIDIA's tensor cores multiply operands of type f32 as tf32.
 HOPPER = Timing(
     product="H200", clock=1830, warps_per_sm=64, issue=1.0, latency=4, scalar=2, special=16,
-    mma=_mma(f16=2048, f32=1024, f64=128, f8=4096, i8=4096), mma_sync=0.63, mma_latency=32,
+    mma=_mma(f16=2048, tf32=1024, f32=1024, f64=128, f8=4096, i8=4096), mma_sync=0.63, mma_latency=32,
     shared_latency=29, shared_bytes=128, l2_latency=281, dram_latency=690, sm_bytes=64, l2_bytes=5120, dram_bytes=2620,
     tma_latency=200, tma_bytes=64, start=8, arrive=8, wait=20, fence=16, remote_latency=180, remote_bytes=32,
 )  # fmt: skip
 
 BLACKWELL = Timing(
     product="B200", clock=1850, warps_per_sm=64, issue=1.0, latency=4, scalar=2, special=16,
-    mma=_mma(f16=4096, f32=2048, f64=64, f8=8192, i8=8192), mma_sync=0.25, mma_latency=32,
+    mma=_mma(f16=4096, tf32=2048, f32=2048, f64=64, f8=8192, i8=8192), mma_sync=0.25, mma_latency=32,
     shared_latency=29, shared_bytes=128, l2_latency=295, dram_latency=860, sm_bytes=64, l2_bytes=5120, dram_bytes=4320,
     tma_latency=200, tma_bytes=64, start=8, arrive=8, wait=20, fence=16, remote_latency=180, remote_bytes=32,
 )  # fmt: skip
@@ -79,7 +79,7 @@ BLACKWELL = Timing(
 # Sums in fp32 run at half the rate of the tensor cores of this product.
 RTX_BLACKWELL = Timing(
     product="RTX 5090", clock=2407, warps_per_sm=48, issue=1.0, latency=4, scalar=2, special=16,
-    mma=_mma(f16=256, f32=128, f64=2, f8=512, i8=1024), mma_sync=1.0, mma_latency=32,
+    mma=_mma(f16=256, tf32=128, f32=128, f64=2, f8=512, i8=1024), mma_sync=1.0, mma_latency=32,
     shared_latency=29, shared_bytes=128, l2_latency=360, dram_latency=936, sm_bytes=64, l2_bytes=5120, dram_bytes=744,
     tma_latency=200, tma_bytes=64, start=8, arrive=8, wait=20, fence=16, remote_latency=180, remote_bytes=32,
 )  # fmt: skip
@@ -87,14 +87,14 @@ RTX_BLACKWELL = Timing(
 # Without TMA and clusters: their fields are those of ordinary loads.  A wave has 64 lanes on four units of 16.
 CDNA3 = Timing(
     product="MI300X", clock=2100, warps_per_sm=32, issue=0.25, latency=4, scalar=4, special=16,
-    mma=_mma(f16=1024, f32=128, f64=128, f8=2048, i8=2048), mma_sync=1.0, mma_latency=32,
+    mma=_mma(f16=1024, tf32=512, f32=128, f64=128, f8=2048, i8=2048), mma_sync=1.0, mma_latency=32,
     shared_latency=64, shared_bytes=128, l2_latency=300, dram_latency=800, sm_bytes=64, l2_bytes=16384, dram_bytes=2524,
     tma_latency=0, tma_bytes=64, start=8, arrive=8, wait=20, fence=16, remote_latency=300, remote_bytes=64,
 )  # fmt: skip
 
 CDNA4 = Timing(
     product="MI350X", clock=2200, warps_per_sm=32, issue=0.25, latency=4, scalar=4, special=16,
-    mma=_mma(f16=2048, f32=128, f64=64, f8=4096, i8=4096), mma_sync=1.0, mma_latency=32,
+    mma=_mma(f16=2048, tf32=128, f32=128, f64=64, f8=4096, i8=4096), mma_sync=1.0, mma_latency=32,
     shared_latency=64, shared_bytes=128, l2_latency=300, dram_latency=800, sm_bytes=64, l2_bytes=16384, dram_bytes=3636,
     tma_latency=0, tma_bytes=64, start=8, arrive=8, wait=20, fence=16, remote_latency=300, remote_bytes=64,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from ..ops.barrier import begin
 from ..program import EFFECT, FLOW, PURE, Program, Step
 
 if TYPE_CHECKING:
-    from .machine import TimedStrand
+    from .strand import TimedStrand
 
 Flow = Generator[Any, None, Any]
 Slots = Sequence[int]
