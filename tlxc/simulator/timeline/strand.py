@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class TimedStrand(Strand):
-    """`time`: when its next op may begin.  `journal`: its
-    lane of the timeline.  `span`: the op that it is in.  `release`: what last woke it.  `loading`:
-    slots whose values are on their way, when they come and by which flight."""
+    """`time`: when its next op may begin.  `journal`: its lane of the timeline.  `span`: the op that it is in.
+    `release`: what last woke it.  `loading`: slots whose values are on their way, when they come and by which
+    flight."""
 
     machine: TimedMachine
 
