@@ -508,7 +508,7 @@ def _progress(length: int) -> Iterator[Callable[[int], None]]:
 @click.argument("reference", metavar="FILE[:KERNEL]")
 @click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
 @click.option("--seeds", default=8, type=click.IntRange(1), metavar="N", help="Schedules an example [default: 8].")
-@click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Only this one.")
+@click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Only this schedule; what fails is shrunk.")
 @click.option("--json", "as_json", is_flag=True, help="Results as JSON.")
 def check_command(reference: str, target: Target, seeds: int, replay: int | None, as_json: bool) -> None:
     """Runs the examples of a kernel (@kernel.example) in the simulator and checks them; exit status 1 for a report.
@@ -516,18 +516,23 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
     Says what a clean result covers: all schedules of these inputs, or the schedules that were tried.
     """
     from tlxc.runtime.check import check
+    from tlxc.runtime.check import replay as replayed
 
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
-    first, count = (0, seeds) if replay is None else (replay, 1)
-    with _progress(len(kernel.examples) * count) as done:
-        outcomes = list(check(kernel, target, count, first, done))
+    with _progress(len(kernel.examples) * (seeds if replay is None else 1)) as done:
+        if replay is None:
+            outcomes = list(check(kernel, target, seeds, done=done))
+        else:
+            outcomes = replayed(kernel, target, replay, done)
     if as_json:
         click.echo(json.dumps([o.facts() for o in outcomes], indent=1))
     for o in [] if as_json else outcomes:
         click.echo(f"{kernel.name}, {o.example}: {o.coverage}")
         if o.report is not None:
             click.echo(str(o.report))
+        if o.shrunk is not None:
+            click.echo(str(o.shrunk))
     if any(o.report is not None for o in outcomes):
         raise SystemExit(1)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tlxc.runtime.kernel import Kernel
-    from tlxc.simulator import Extent, Program, Report
+    from tlxc.simulator import Extent, Program, Report, Schedule
     from tlxc.targets import Target
 
 active: Simulation | None = None
@@ -58,6 +58,12 @@ class Simulation:
         if made is not None:
             self.run(made)
 
+    def chooser(self) -> Schedule:
+        """Who goes when, in one launch."""
+        from tlxc.simulator import Schedule
+
+        return Schedule(self.schedule, self.seed)
+
     def run(self, launch: Launch, program: Program | None = None) -> None:
         """Runs a launch that was prepared; `program` in place of its own."""
         from tlxc.simulator import SimulationError, simulate_grid
@@ -70,8 +76,7 @@ class Simulation:
                 launch.grid,
                 launch.values,
                 launch.arrays,
-                self.seed,
-                self.schedule,
+                self.chooser(),
                 self.conflicts,
             )
         except SimulationError as error:

@@ -8,6 +8,19 @@ from .global_memory import Extent
 from .launch import simulate_grid
 from .ops.tma import Descriptor
 from .program import Program
+from .replay import Guided, Recorder, Turn
 from .reports import Report, SimulationError
+from .schedule import Schedule
 
-__all__ = ["Descriptor", "Extent", "Program", "Report", "SimulationError", "simulate_grid"]
+__all__ = [
+    "Descriptor",
+    "Extent",
+    "Guided",
+    "Program",
+    "Recorder",
+    "Report",
+    "Schedule",
+    "SimulationError",
+    "Turn",
+    "simulate_grid",
+]

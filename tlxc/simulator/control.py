@@ -30,6 +30,7 @@ def run_code(strand: Strand, code: Code) -> Flow:
                 _refuse_pending(strand, step, [env[i] for i in step.ins])
                 raise
         elif mode == EFFECT:
+            strand.step = step
             if len(ready) > 1:
                 yield None
             strand.epoch += 1
@@ -40,6 +41,7 @@ def run_code(strand: Strand, code: Code) -> Flow:
                 _refuse_pending(strand, step, [env[i] for i in step.ins])
                 raise
         else:
+            strand.step = step
             value = yield from step.fn(strand, step, *[env[i] for i in step.ins])
         if step.out >= 0:
             env[step.out] = value

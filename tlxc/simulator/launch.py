@@ -26,24 +26,22 @@ def simulate_grid(
     grid: tuple[int, int, int],
     arguments: Mapping[str, Any],
     arrays: Sequence[Extent],
-    seed: int = 0,
-    schedule: str = "random",
+    schedule: Schedule,
     conflicts: set[tuple[Any, ...]] | None = None,
 ) -> None:
     """Simulates a grid; raises `SimulationError` with the first report.
 
     `arguments`: by name, numbers, addresses in bytes for pointers, `Descriptor`.  `arrays`: what they may touch.
-    `conflicts` collects the pairs of conflicting accesses that were met.
+    `schedule`: who goes when.  `conflicts` collects the pairs of conflicting accesses that were met.
     """
     module = program.module
     memory = GlobalMemory(arrays)
-    chosen = Schedule(schedule, seed)
     values = [_value(p.type, arguments[p.name]) for p in module.params]
     firsts = _clusters(grid, module.cluster)
-    order = [firsts[i] for i in chosen.order(len(firsts))]
+    order = [firsts[i] for i in schedule.order(len(firsts))]
     with quiet():
         for domain, part in enumerate(_parts(order, program, module)):
-            machine = Machine(program, target, memory, grid, values, domain, len(part), chosen, len(firsts) > 1)
+            machine = Machine(program, target, memory, grid, values, domain, len(part), schedule, len(firsts) > 1)
             machine.conflicts = conflicts
             for first in part:
                 machine.add_cluster(first)

@@ -21,7 +21,7 @@ from .clocks import Clock, Record
 from .control import run_code
 from .deadlock import deadlock
 from .memory import SharedMemory
-from .program import Code, Program
+from .program import Code, Program, Step
 from .reports import Report, SimulationError, fail
 from .schedule import Schedule
 from .shadow import SharedShadow
@@ -43,8 +43,8 @@ class Wait:
 
 class Strand:
     """One thread of control.  `number` in its machine; `clock`: what happens before its next op, `epoch` the number of
-    its last, `accesses` a count.  `products`, `bulk`, `copies`: groups of wgmma, bulk stores and cp.async under way,
-    oldest first."""
+    its last, `accesses` a count; `step`: what it runs, or runs when it goes on.  `products`, `bulk`, `copies`: groups
+    of wgmma, bulk stores and cp.async under way, oldest first."""
 
     def __init__(self, machine: Machine, cta: Cta, number: int, name: str, warps: int) -> None:
         self.machine, self.cta, self.number, self.warps = machine, cta, number, warps
@@ -55,6 +55,7 @@ class Strand:
         self.clock = Clock.zero(machine.size)
         self.env: list[Any] = []
         self.flow: Iterator[Waitable | None] = iter(())
+        self.step: Step | None = None
         self.done = False
         self.finish = Waitable()
         self.engines = Waitable()  # something of its own went on
@@ -220,9 +221,9 @@ class Machine:
 
     def run(self) -> None:
         """Until nothing is ready any more: all is done, or nothing can go on."""
-        ready, pick = self.ready, self.schedule.pick
+        ready, pick, alone = self.ready, self.schedule.pick, self.schedule.alone
         while ready:
-            i = pick(ready) if len(ready) > 1 else 0
+            i = pick(ready) if len(ready) > 1 or alone else 0
             item = ready[i]
             if item.__class__ is Strand:
                 self._step(item, i)

@@ -70,8 +70,14 @@ def at(op: Op) -> str:
     """`name at line 12`; what the compiler put in has no name that a user would know."""
     if op.loc is None:
         return f"{spelled(op)} (put in by the compiler)"
-    inner = "".join(f" called at line {c.line}" for c in op.loc.callers)
-    return f"{spelled(op)} at line {op.loc.line}{inner}"
+    return f"{spelled(op)} at {place(op)}"
+
+
+def place(op: Op) -> str:
+    """`line 12`, with the calls that led there; the name of an op that the compiler put in."""
+    if op.loc is None:
+        return at(op)
+    return f"line {op.loc.line}" + "".join(f" called at line {c.line}" for c in op.loc.callers)
 
 
 def fail(kind: str, text: str, *ops: Op | None, notes: Sequence[str] = ()) -> SimulationError:
