@@ -157,7 +157,8 @@ def _program(version: Any, bound: Any, target: Target) -> Program:
         with errors_at(version.source):
             check_launch(module, target)
             check_supported(module, target)
-            run_passes(module, target, without=("copies",))  # which buffer each copy of a task takes is then known
+            # Without `copies` it is known which buffer each copy of a task takes.
+            run_passes(module, target, without=("breakpoints", "copies"))
         found = _programs[key] = Program(module)
     return found
 

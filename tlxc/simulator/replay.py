@@ -44,7 +44,7 @@ class Turn:
 class Recorder(Schedule):
     """A schedule that keeps its turns."""
 
-    alone = True
+    alone, stops = True, False
 
     def __init__(self, name: str, seed: int) -> None:
         super().__init__(name, seed)
