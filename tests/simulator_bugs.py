@@ -280,3 +280,30 @@ def slot_to_fill(x, out, n):
         tlx.make_tensor_descriptor(slots[0], x, [64], [1], [64])
     source = tlx.reinterpret_tensor_descriptor(slots[0], [64], tl.float32)  # here
     tl.store(out + tl.arange(0, 64), source.load([0]))
+
+
+@tlxc.kernel
+def flagged(x, flag, out, SCOPE: tl.constexpr):
+    """The first CTA hands a tile to the second."""
+    at = tl.arange(0, 64)
+    if tl.program_id(0) == 0:
+        tl.store(out + at, tl.load(x + at))
+        tl.atomic_add(flag, 1, sem="release", scope=SCOPE)  # release
+    else:
+        while tl.atomic_add(flag, 0, sem="acquire", scope=SCOPE) == 0:  # acquire
+            pass
+        tl.store(out + at, tl.load(out + at) + 1)
+
+
+@tlxc.kernel
+def flagged_tasks(x, flag, out, SCOPE: tl.constexpr):
+    """The first task hands a tile to the second."""
+    at = tl.arange(0, 64)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tl.store(out + at, tl.load(x + at))
+            tl.atomic_add(flag, 1, sem="release", scope=SCOPE)
+        with tlx.async_task(num_warps=4):
+            while tl.atomic_add(flag, 0, sem="acquire", scope=SCOPE) == 0:
+                pass
+            tl.store(out + at, tl.load(out + at) + 1)

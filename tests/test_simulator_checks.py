@@ -71,6 +71,14 @@ def exchange() -> None:
     kernels.exchange[2](floats(128), floats(128), ctas_per_cga=(2, 1, 1))
 
 
+def flagged(scope: str) -> Callable[[], Any]:
+    return lambda: kernels.flagged[2](floats(), np.zeros(1, np.int32), floats(), scope)
+
+
+def flagged_tasks() -> None:
+    kernels.flagged_tasks[1](floats(), np.zeros(1, np.int32), floats(), "cta")
+
+
 def one_sided() -> None:
     kernels.one_sided[2](floats(2), ctas_per_cga=(2, 1, 1))
 
@@ -126,6 +134,7 @@ REPORTS: dict[str, tuple[Callable[[], Any], Any, str, tuple[str, ...]]] = {
     "load that nobody waits for": (
         lambda: kernels.never_read[1](block(floats())), kernels.never_read, "unwaited-async", ("here",),
     ),
+    "release for the own CTA only": (flagged("cta"), kernels.flagged, "race", ("release", "acquire")),
     "overwritten while it is read": (
         lambda: kernels.reused_too_early[1](floats(128), block(floats(128))), kernels.reused_too_early,
         "overwrite-while-read", ("write", "store"),
@@ -173,6 +182,8 @@ CLEAN = {
     "exchange": exchange,
     "product": product,
     "one-sided": one_sided,
+    "flag": flagged("gpu"),
+    "flag between tasks": flagged_tasks,
 }
 
 

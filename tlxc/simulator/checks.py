@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tlxc.ir.core import Op
 
 from .barriers import MBarrier
+from .cells import NARROW
 from .clocks import CLUSTER, ORDER, Clock, Record, missing
 from .memory import Footprint, Scattered
 from .reports import SimulationError, at, fail, spelled
@@ -85,7 +86,8 @@ def global_access(
     access: int | None = None,
     atomic: bool = False,
 ) -> Record:
-    """Checks an access to global memory and records it; `atomic` updates do not conflict with each other."""
+    """Checks an access to global memory and records it; `atomic` updates do not conflict with each other where their
+    scopes hold both."""
     machine = strand.machine
     new = Record(
         strand.number, strand.name, strand.epoch, strand.cta.number, machine.domain, access, proxy, write, op,
@@ -94,7 +96,7 @@ def global_access(
     strand.accesses += 1
     new.instance = strand.accesses
     shadow = allocation.shadow
-    for old in shadow.conflicts(where.select, write, atomic):
+    for old in shadow.conflicts(where.select, write, new if atomic else None):
         lacks = missing(old, clock, new)
         machine.note_conflict(old, new)
         if lacks:
@@ -117,6 +119,8 @@ def race(lacks: str, old: Record, new: Record, strand: Strand) -> SimulationErro
         f"({at(old.op)})"
     )
     notes = [_FIXES[lacks]] if lacks in _FIXES else []
+    if old.cta != new.cta and NARROW in (old.op.attrs.get("scope"), new.op.attrs.get("scope")):
+        notes.append("atomics at scope cta are atomic, and hand over what was written, among the tasks of one CTA only")
     if old.domain == new.domain:
         notes.append(_path(old, strand))
         protocol = strand.machine.program.protocol

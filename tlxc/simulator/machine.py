@@ -17,6 +17,7 @@ from tlxc.targets import Target
 from . import checks
 from .agents import AsyncOp
 from .barriers import MBarrier, Rendezvous, Waitable
+from .cells import Cell
 from .clocks import Clock, Record
 from .control import run_code
 from .deadlock import deadlock
@@ -145,7 +146,7 @@ class Machine:
         self.strands: dict[int, Strand] = {}
         self.ready: list[Any] = []
         self.cluster_barriers: dict[int, Rendezvous] = {}
-        self.cells: dict[int, Clock] = {}  # what released atomics handed to a word of global memory
+        self.cells: dict[int, Cell] = {}  # words of global memory that atomics touched
         self.accesses = 0
         self.vehicles: dict[int, str] = {}  # access -> what announces its completion
         self.live: dict[int, tuple[Cta, Op]] = {}  # asynchronous writes into shared memory

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .cells import NARROW
 from .clocks import Record
 from .memory import Array, meet
 
@@ -61,6 +62,11 @@ class SharedShadow:
                 reads.append(new)
 
 
+def atomic_to(old: Record, new: Record) -> bool:
+    """Whether no other access comes between the halves of two updates: the scope of each holds the other's CTA."""
+    return old.cta == new.cta or NARROW not in (old.op.attrs.get("scope"), new.op.attrs.get("scope"))
+
+
 def _covers(new: Record, old: Record) -> bool:
     if new.foot.dense:
         return bool(new.lo <= old.lo and old.hi <= new.hi)
@@ -86,17 +92,19 @@ class GlobalShadow:
         self.sets: list[tuple[Record, ...]] = [()]
         self._numbers: dict[tuple[Record, ...], int] = {(): 0}
 
-    def conflicts(self, select: Any, write: bool, atomic: bool) -> Iterator[Record]:
+    def conflicts(self, select: Any, write: bool, update: Record | None) -> Iterator[Record]:
         """Earlier accesses to the granules that `select(array)` gives, which conflict: a write with all, a read with
-        writes and atomic updates, an update with all but updates."""
+        writes and atomic updates, an `update` with all but updates that are atomic to it."""
         for number in _distinct(select(self.writer)):
             old = self.records[number]
             if old is not None:
                 yield old
-        if not atomic:
-            for number in _distinct(select(self.update)):
+        for number in _distinct(select(self.update)):
+            if update is None:
                 yield from self.sets[number]
-        if write or atomic:
+            else:
+                yield from (old for old in self.sets[number] if not atomic_to(old, update))
+        if write:
             for number in _distinct(select(self.reader)):
                 yield from self.sets[number]
 
