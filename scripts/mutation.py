@@ -295,9 +295,9 @@ class Subject:
         try:
             sim.run(launch, program)
         except SimulationError as error:
-            return error.report, frozenset(sim.conflicts), False
+            return error.report, frozenset(sim.findings.conflicts), False
         right = bool(np.array_equal(call.out.astype(np.float64), call.wanted.astype(np.float64)))
-        return None, frozenset(sim.conflicts), right
+        return None, frozenset(sim.findings.conflicts), right
 
     def counts(self, op: int, schedule: tuple[str, int]) -> dict[str, int]:
         """How often each strand comes to an op."""

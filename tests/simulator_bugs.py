@@ -115,6 +115,26 @@ def same_place(out):
 
 
 @tlxc.kernel
+def halo(x, out, STEP: tl.constexpr):
+    """Neighbours both write the elements between their blocks: equal values, unless one adds."""
+    at = tl.program_id(0) * 64 + tl.arange(0, 128)
+    tl.store(out + at, tl.load(x + at) + tl.program_id(0).to(tl.float32) * STEP)  # here
+
+
+@tlxc.kernel
+def told_twice(out):
+    """Both tasks write the same tile."""
+    buf = tlx.local_alloc((64,), tl.float32, 1)
+    at = tl.arange(0, 64)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tlx.local_store(buf[0], at.to(tl.float32))  # one
+            tl.store(out + at, tlx.local_load(buf[0]))
+        with tlx.async_task(num_warps=4):
+            tlx.local_store(buf[0], at.to(tl.float32))  # other
+
+
+@tlxc.kernel
 def named(x, out, A: tl.constexpr, B: tl.constexpr):
     """The tasks count each other's threads."""
     buf = tlx.local_alloc((64,), tl.float32, 1)

@@ -48,6 +48,54 @@ def test_clean(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
+LOOPS = """
+import numpy as np
+import tlxc
+from tlxc import tl
+
+@tlxc.kernel(do_not_specialize=("n", "m"))
+def add(out, n, m):
+    total = 0.0
+    for i in range(4):
+        total += 1.0
+    for i in range(n):
+        total += 1.0
+    for i in range(m):
+        total += tl.load(out)
+    tl.store(out, total)
+"""
+EXAMPLE = """
+@add.example
+def {name}():
+    return (1,), (np.zeros(1, np.float32), {n}, {m})
+"""
+
+
+def test_trips_that_were_tried(tmp_path: Path) -> None:
+    """Of loops whose bounds are known at run time, over all examples; not after a report."""
+    text = LOOPS + "".join(EXAMPLE.format(name=f"e{n}", n=n, m=n + 3) for n in (0, 1, 2, 5))
+    result = run(tmp_path, text, "--seeds", "1")
+    assert result.output.splitlines()[4:] == [
+        "add, loop at line 11: 0 to 2, 5 trips",
+        "add, loop at line 13: 3 to 5, 8 trips; never 0",
+    ]
+    first = json.loads(run(tmp_path, text, "--seeds", "1", "--json").output)[0]
+    assert first["trips"] == [
+        {"line": 11, "callers": [], "counts": [0]},
+        {"line": 13, "callers": [], "counts": [3]},
+    ]
+    assert first["notes"] == []
+    wrong = run(tmp_path, text.replace("tl.load(out)", "tl.load(out + i)"), "--seeds", "1")
+    assert wrong.exit_code == 1 and " trips" not in wrong.output
+
+
+def test_notes(tmp_path: Path) -> None:
+    text = FILE.replace("{mask}", ", mask=at < n").replace("tl.program_id(0) * 64 + ", "")
+    result = run(tmp_path, text, "--seeds", "2")
+    assert result.exit_code == 0
+    assert "\nnote: equal-values: out: main of CTA " in result.output and result.output.count("note: ") == 2
+
+
 def test_report(tmp_path: Path) -> None:
     result = run(tmp_path, FILE.replace("{mask}", ""), "--seeds", "2")
     lines = result.output.splitlines()

@@ -196,6 +196,34 @@ def test_clean(name: str, schedule: str) -> None:
         assert not sim.reports
 
 
+def test_equal_values_are_a_note() -> None:
+    """Whoever stores last: the values are right."""
+    x, out = floats(192), floats(192)
+    with tlxc.simulate() as sim:
+        kernels.halo[2](x, out, 0)
+    (note,) = sim.notes
+    assert not sim.reports and note.kind == "equal-values" and set(note.lines) == {line(kernels.halo, "here")}
+    assert re.fullmatch(
+        r"out: main of CTA \d \(tl.store at line \d+\) and main of CTA \d \(tl.store at line \d+\) store equal "
+        "values in no order",
+        note.text,
+    )
+    assert report_of(lambda: kernels.halo[2](floats(192), floats(192), 1)).kind == "race"
+
+
+def test_equal_values_in_shared_memory() -> None:
+    """The store is a note; the load by one task of what the other may just write is a race."""
+    kinds = set()
+    for seed in range(8):
+        with tlxc.simulate(seed=seed) as sim:
+            try:
+                kernels.told_twice[1](floats())
+            except tlxc.SimulationError:
+                assert sim.reports[0].kind == "race"
+        kinds |= {note.kind for note in sim.notes}
+    assert kinds == {"equal-values"}
+
+
 # ----------------------------------------------------------------------------------- without the compiler's own ops
 def edited(run: Callable[[], Any], edit: Callable[[Module], None]) -> Report:
     """The report of a kernel whose IR was changed after all passes."""

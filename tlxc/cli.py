@@ -515,7 +515,7 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
 
     Says what a clean result covers: all schedules of these inputs, or the schedules that were tried.
     """
-    from tlxc.runtime.check import check
+    from tlxc.runtime.check import check, trips_tried
     from tlxc.runtime.check import replay as replayed
 
     file, name = split_reference(reference)
@@ -527,14 +527,14 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
             outcomes = replayed(kernel, target, replay, done)
     if as_json:
         click.echo(json.dumps([o.facts() for o in outcomes], indent=1))
-    for o in [] if as_json else outcomes:
-        click.echo(f"{kernel.name}, {o.example}: {o.coverage}")
-        if o.report is not None:
-            click.echo(str(o.report))
-        if o.shrunk is not None:
-            click.echo(str(o.shrunk))
+    else:
+        for o in outcomes:
+            lines = [f"{kernel.name}, {o.example}: {o.coverage}", o.report, o.shrunk, *(f"note: {n}" for n in o.notes)]
+            click.echo("\n".join(str(line) for line in lines if line is not None))
     if any(o.report is not None for o in outcomes):
         raise SystemExit(1)
+    for line in [] if as_json else trips_tried(outcomes):
+        click.echo(f"{kernel.name}, {line}")
 
 
 @main.command("run", context_settings={"ignore_unknown_options": True})

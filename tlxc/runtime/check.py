@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tlxc.errors import TlxcError
+from tlxc.errors import Location, TlxcError
 from tlxc.runtime.shrink import Shrunk, shrink
 from tlxc.runtime.simulate import Launch, Simulation
 
@@ -23,7 +23,7 @@ _SCHEDULES = ("random", "adversarial", "random", "round-robin")
 class Outcome:
     """What came of one example.  `graphs`: distinct sets of conflicting accesses; `settled`: runs since the last new
     one; `proved`: no branch depends on the schedule, so that a clean run stands for all of them; `shrunk`: of a replay
-    that ended with a report."""
+    that ended with a report; `notes`: what is odd and not wrong; `trips`: how often loops turned."""
 
     example: str
     runs: int = 0
@@ -34,6 +34,8 @@ class Outcome:
     seed: int = 0
     schedule: str = ""
     shrunk: Shrunk | None = None
+    notes: list[Report] = field(default_factory=list)
+    trips: dict[Location, set[int]] = field(default_factory=dict)
 
     @property
     def coverage(self) -> str:
@@ -55,6 +57,11 @@ class Outcome:
             "kind": report.kind if report else None,
             "lines": report.lines if report else [],
             "report": str(report) if report else None,
+            "trips": [
+                {"line": loc.line, "callers": [c.line for c in loc.callers], "counts": sorted(counts)}
+                for loc, counts in self.trips.items()
+            ],
+            "notes": [str(note) for note in self.notes],
             "turns": [vars(turn) for turn in self.shrunk.turns] if self.shrunk else None,
         }
 
@@ -91,6 +98,17 @@ def check(
                 break
             done(1)
         yield outcome
+
+
+def trips_tried(outcomes: Sequence[Outcome]) -> list[str]:
+    """Lines on the loops of a kernel, over all examples."""
+    from tlxc.simulator import tried
+
+    together: dict[Location, set[int]] = {}
+    for outcome in outcomes:
+        for loc, counts in outcome.trips.items():
+            together.setdefault(loc, set()).update(counts)
+    return tried(together)
 
 
 def replay(kernel: Kernel, target: Target, seed: int, done: Callable[[int], None] = lambda runs: None) -> list[Outcome]:
@@ -140,11 +158,14 @@ def _run(kernel: Kernel, example: Callable[..., Any], target: Target, seed: int,
     simulation = _Watched(seed, schedule, target)
     outcome.runs += 1
     report = _launch(kernel, example, simulation)
+    outcome.notes += [note for note in simulation.notes if str(note) not in map(str, outcome.notes)]
+    for loc, counts in simulation.findings.trips.items():
+        outcome.trips.setdefault(loc, set()).update(counts)
     if report is not None:
         outcome.report, outcome.seed, outcome.schedule = report, seed, schedule
         return False
     outcome.proved &= not simulation.concurrent
-    graph = frozenset(simulation.conflicts)
+    graph = frozenset(simulation.findings.conflicts)
     outcome.settled += 1
     if graph not in outcome.graphs:
         outcome.graphs.append(graph)

@@ -28,17 +28,18 @@ active: Simulation | None = None
 class Simulation:
     """A context in which launches are simulated and checked: see `simulate`.
 
-    reports: what was found; the first of a launch is also raised, as a `SimulationError`.  conflicts: pairs of
-    conflicting accesses that were met.
+    reports: what was found; the first of a launch is also raised, as a `SimulationError`.  findings:
+    what the launches covered, and notes on what is odd.
     """
 
     def __init__(self, seed: int = 0, schedule: str = "random", target: str | Target = "sm_90") -> None:
+        from tlxc.simulator import Findings
         from tlxc.targets import get_target
 
         self.seed, self.schedule = seed, schedule
         self.target = get_target(target) if isinstance(target, str) else target
         self.reports: list[Report] = []
-        self.conflicts: set[tuple[Any, ...]] = set()
+        self.findings = Findings()
         self._before: Simulation | None = None
 
     def __enter__(self) -> Simulation:
@@ -57,6 +58,11 @@ class Simulation:
         made = prepare(self.target, kernel, grid, args, kwargs)
         if made is not None:
             self.run(made)
+
+    @property
+    def notes(self) -> list[Report]:
+        """What was found odd and is not wrong, as equal values that several CTAs store."""
+        return list(self.findings.notes.values())
 
     def chooser(self) -> Schedule:
         """Who goes when, in one launch."""
@@ -77,7 +83,7 @@ class Simulation:
                 launch.values,
                 launch.arrays,
                 self.chooser(),
-                self.conflicts,
+                self.findings,
             )
         except SimulationError as error:
             self.reports.append(error.report)

@@ -4,6 +4,7 @@ what must be ordered.  Design: docs/checking.md.
 
 from __future__ import annotations
 
+from .findings import Findings, tried
 from .global_memory import Extent
 from .launch import simulate_grid
 from .ops.tma import Descriptor
@@ -15,6 +16,7 @@ from .schedule import Schedule
 __all__ = [
     "Descriptor",
     "Extent",
+    "Findings",
     "Guided",
     "Program",
     "Recorder",
@@ -23,4 +25,5 @@ __all__ = [
     "SimulationError",
     "Turn",
     "simulate_grid",
+    "tried",
 ]

@@ -6,6 +6,7 @@ engine happens to run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tlxc.ir.core import Op
@@ -13,8 +14,8 @@ from tlxc.ir.core import Op
 from .barriers import MBarrier
 from .cells import NARROW
 from .clocks import CLUSTER, ORDER, Clock, Record, missing
-from .memory import Footprint, Scattered
-from .reports import SimulationError, at, fail, spelled
+from .memory import Array, Footprint, Scattered
+from .reports import Report, SimulationError, at, fail, spelled
 
 if TYPE_CHECKING:
     from .agents import AsyncOp
@@ -45,8 +46,9 @@ def shared_access(
     write: bool,
     proxy: bool = False,
     access: int | None = None,
+    agrees: Callable[[], bool] | None = None,
 ) -> Record:
-    """Checks an access to the shared memory of `cta` and records it."""
+    """Checks an access to the shared memory of `cta` and records it.  `agrees`: if a store changes nothing."""
     place = cta.label(name)
     new = Record(
         strand.number,
@@ -69,7 +71,9 @@ def shared_access(
     for old in shadow.conflicts(new):
         lacks = missing(old, clock, new)
         strand.machine.note_conflict(old, new)
-        if lacks:
+        if lacks == "order" and agrees is not None and old.op.kind == op.kind and agrees():
+            _equal_values(old, new, strand)
+        elif lacks:
             raise race(lacks, old, new, strand)
     shadow.add(new)
     return new
@@ -85,9 +89,10 @@ def global_access(
     proxy: bool = False,
     access: int | None = None,
     atomic: bool = False,
+    agrees: Callable[[], Array] | None = None,
 ) -> Record:
     """Checks an access to global memory and records it; `atomic` updates do not conflict with each other where their
-    scopes hold both."""
+    scopes hold both.  `agrees`: of a store, which granules hold already what it writes."""
     machine = strand.machine
     new = Record(
         strand.number, strand.name, strand.epoch, strand.cta.number, machine.domain, access, proxy, write, op,
@@ -99,10 +104,28 @@ def global_access(
     for old in shadow.conflicts(where.select, write, new if atomic else None):
         lacks = missing(old, clock, new)
         machine.note_conflict(old, new)
-        if lacks:
+        if (
+            lacks == "order"
+            and agrees is not None
+            and old.op.kind == op.kind
+            and shadow.all_of(old, where.select, agrees())
+        ):
+            _equal_values(old, new, strand)
+        elif lacks:
             raise race(lacks, old, new, strand)
     shadow.add(where.select, where.put, new, atomic)
     return new
+
+
+def _equal_values(old: Record, new: Record, strand: Strand) -> None:
+    """Two stores in no order that write the same: odd, but the values are right whoever is last."""
+    strand.machine.findings.note(
+        Report(
+            "equal-values",
+            f"{new.place}: {strand.name} ({at(new.op)}) and {old.name} ({at(old.op)}) store equal values in no order",
+            [new.op, old.op],
+        )
+    )
 
 
 def _words(record: Record) -> str:

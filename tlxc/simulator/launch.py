@@ -10,6 +10,7 @@ from tlxc.ir.core import Module
 from tlxc.ir.types import Pointer, Scalar
 from tlxc.targets import Target
 
+from .findings import Findings
 from .global_memory import Extent, GlobalMemory
 from .machine import Machine
 from .ops.tma import Descriptor
@@ -27,12 +28,12 @@ def simulate_grid(
     arguments: Mapping[str, Any],
     arrays: Sequence[Extent],
     schedule: Schedule,
-    conflicts: set[tuple[Any, ...]] | None = None,
+    findings: Findings,
 ) -> None:
     """Simulates a grid; raises `SimulationError` with the first report.
 
     `arguments`: by name, numbers, addresses in bytes for pointers, `Descriptor`.  `arrays`: what they may touch.
-    `schedule`: who goes when.  `conflicts` collects the pairs of conflicting accesses that were met.
+    `schedule`: who goes when.  `findings` collects what is met.
     """
     module = program.module
     memory = GlobalMemory(arrays)
@@ -41,8 +42,9 @@ def simulate_grid(
     order = [firsts[i] for i in schedule.order(len(firsts))]
     with quiet():
         for domain, part in enumerate(_parts(order, program, module)):
-            machine = Machine(program, target, memory, grid, values, domain, len(part), schedule, len(firsts) > 1)
-            machine.conflicts = conflicts
+            machine = Machine(
+                program, target, memory, grid, values, domain, len(part), schedule, len(firsts) > 1, findings
+            )
             for first in part:
                 machine.add_cluster(first)
             machine.run()

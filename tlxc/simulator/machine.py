@@ -21,6 +21,7 @@ from .cells import Cell
 from .clocks import Clock, Record
 from .control import run_code
 from .deadlock import deadlock
+from .findings import Findings
 from .memory import SharedMemory
 from .program import Code, Program, Step
 from .reports import Report, SimulationError, fail
@@ -137,6 +138,7 @@ class Machine:
     def __init__(
         self, program: Program, target: Target, memory: GlobalMemory, grid: tuple[int, int, int],
         arguments: list[Any], domain: int, clusters: int, schedule: Schedule, many: bool,
+        findings: Findings,
     ) -> None:  # fmt: skip
         self.program, self.target, self.memory, self.grid = program, target, memory, grid
         self.arguments, self.domain, self.schedule, self.many = arguments, domain, schedule, many
@@ -153,7 +155,7 @@ class Machine:
         self.deferred: SimulationError | None = None
         self.turns = 0
         self.entered = 0
-        self.conflicts: set[tuple[Any, ...]] | None = None
+        self.findings = findings
 
     # -- accesses
 
@@ -163,8 +165,7 @@ class Machine:
         return self.accesses - 1
 
     def note_conflict(self, old: Record, new: Record) -> None:
-        if self.conflicts is not None:
-            self.conflicts.add((old.name, old.instance, new.name, new.instance))
+        self.findings.conflicts.add((old.name, old.instance, new.name, new.instance))
 
     def defer(self, error: SimulationError) -> None:
         """Keeps a report back: a later one may name both sides."""
@@ -274,3 +275,4 @@ class Machine:
         if strand.number == cta.first_number:
             cta.exited = True
             checks.cta_exit(cta, strand.clock)
+            self.findings.ended()

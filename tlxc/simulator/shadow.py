@@ -108,6 +108,13 @@ class GlobalShadow:
             for number in _distinct(select(self.reader)):
                 yield from self.sets[number]
 
+    def all_of(self, old: Record, select: Any, granules: Array) -> bool:
+        """Whether `granules`, given for those that `select` gives, is true for all that `old` wrote last."""
+        numbers = select(self.writer)
+        return any(
+            self.records[number] is old and bool(granules[numbers == number].all()) for number in _distinct(numbers)
+        )
+
     def add(self, select: Any, put: Any, new: Record, atomic: bool) -> None:
         if new.write and not atomic:
             self.records.append(new)
