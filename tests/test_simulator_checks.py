@@ -135,6 +135,14 @@ REPORTS: dict[str, tuple[Callable[[], Any], Any, str, tuple[str, ...]]] = {
         lambda: kernels.never_read[1](block(floats())), kernels.never_read, "unwaited-async", ("here",),
     ),
     "release for the own CTA only": (flagged("cta"), kernels.flagged, "race", ("release", "acquire")),
+    "slot filled while a store reads it": (
+        lambda: kernels.refilled[1](floats(), floats(128), False), kernels.refilled, "overwrite-while-read",
+        ("fill", "store"),
+    ),
+    "slot filled while a load reads it": (
+        lambda: kernels.refilled_source[1](floats(128), floats(128), False), kernels.refilled_source,
+        "overwrite-while-read", ("fill", "load"),
+    ),
     "overwritten while it is read": (
         lambda: kernels.reused_too_early[1](floats(128), block(floats(128))), kernels.reused_too_early,
         "overwrite-while-read", ("write", "store"),
@@ -183,6 +191,9 @@ CLEAN = {
     "product": product,
     "one-sided": one_sided,
     "flag": flagged("gpu"),
+    "slot filled after the store has read": lambda: kernels.refilled[1](floats(), floats(128), True),
+    "slot filled after the load": lambda: kernels.refilled_source[1](floats(128), floats(128), True),
+    "slot handed over": lambda: kernels.handed_too_early[1](floats(), floats(), True),
     "flag between tasks": flagged_tasks,
 }
 
@@ -299,6 +310,16 @@ def test_proxy_fence_of_the_compiler() -> None:
     report = edited(product, without("fence_async_shared"))
     assert report.kind == "missing-proxy-fence"
     assert line(kernels.product, "overwrite") in report.lines
+
+
+def test_slot_that_may_not_be_filled_yet() -> None:
+    """A race where it is filled in time, else nothing is there."""
+    for seed in range(4):
+        report = report_of(lambda: kernels.handed_too_early[1](floats(), floats(), False), seed)
+        assert report.kind in ("race", "uninitialised")
+        assert line(kernels.handed_too_early, "take") in report.lines
+        if report.kind == "race":
+            assert line(kernels.handed_too_early, "fill") in report.lines
 
 
 def test_rounds_of_a_named_barrier() -> None:

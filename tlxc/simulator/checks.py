@@ -117,6 +117,21 @@ def global_access(
     return new
 
 
+def slot_access(strand: Strand, slot: int, name: str, op: Op, write: bool, access: int | None = None) -> None:
+    """Checks an access to a tensor map in the CTA's part of the workspace and records it."""
+    cta, machine = strand.cta, strand.machine
+    place = cta.label(name)
+    new = Record(strand.number, strand.name, strand.epoch, cta.number, machine.domain, access, False, write, op, place)
+    before = cta.map_records.setdefault(slot, [])
+    for old in before:
+        lacks = missing(old, strand.clock, new) if old.write or write else None
+        if lacks:
+            raise race(lacks, old, new, strand)
+    if write:
+        before.clear()
+    before.append(new)
+
+
 def _equal_values(old: Record, new: Record, strand: Strand) -> None:
     """Two stores in no order that write the same: odd, but the values are right whoever is last."""
     strand.machine.findings.note(

@@ -113,6 +113,7 @@ class Cta:
         self.barriers: dict[int, MBarrier] = {}
         self.named: dict[int, Rendezvous] = {}
         self.maps: dict[int, Any] = {}  # descriptors that the kernel made, by the place of their slot
+        self.map_records: dict[int, list[Record]] = {}  # accesses to them
         self.strands: list[Strand | None] = [None] * machine.program.regions
         self.active = 1
         self.initialised = 0
