@@ -157,14 +157,37 @@ def test_run(tmp_path: Path) -> None:
     assert "out-of-bounds: tl.load" in result.output
 
 
-@pytest.mark.parametrize("mask", [", mask=at < n", ""])
-def test_a_bar_at_a_terminal(tmp_path: Path, mask: str) -> None:
-    """On stderr, and only there; full at the end, also where an example ends at a report."""
-    file, ends = tmp_path / "file.py", os.openpty()
-    file.write_text(FILE.replace("{mask}", mask), encoding="utf-8")
-    command = [sys.executable, "-m", "tlxc", "check", str(file), "--seeds", "3"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=ends[1], text=True)
+def at_terminal(*command: str) -> tuple[int, str, str]:
+    """(exit status, what a program prints, what it shows on stderr, a terminal)"""
+    ends = os.openpty()
+    done = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, stderr=ends[1], text=True)
+    os.write(ends[1], b"$")  # a read of nothing would be an error
     os.close(ends[1])
     shown = os.read(ends[0], 1 << 16).decode()
     os.close(ends[0])
-    assert done.returncode == (not mask) and "100%" in shown and "100%" not in done.stdout
+    return done.returncode, done.stdout, shown.removesuffix("$")
+
+
+@pytest.mark.parametrize("mask", [", mask=at < n", ""])
+def test_a_bar_at_a_terminal(tmp_path: Path, mask: str) -> None:
+    """On stderr, and only there; full at the end, also where an example ends at a report."""
+    file = tmp_path / "file.py"
+    file.write_text(FILE.replace("{mask}", mask), encoding="utf-8")
+    status, printed, shown = at_terminal("-m", "tlxc", "check", str(file), "--seeds", "3")
+    assert status == (not mask) and "100%" in shown and "100%" not in printed
+
+
+MANY = (
+    SCRIPT.format(size=40 * 64).replace("double[1]", "double[40]").replace("x + tl", "x + 64 * tl.program_id(0) + tl")
+)
+
+
+@pytest.mark.parametrize(("patience", "bar"), [(0.0, True), (60.0, False)])
+def test_a_bar_for_a_long_launch(tmp_path: Path, patience: float, bar: bool) -> None:
+    """It counts CTAs; none where the launch is short."""
+    file = tmp_path / "script.py"
+    head = f"import tlxc.runtime.simulate as runtime\nruntime.PATIENCE = {patience}\n"
+    file.write_text(head + MANY, encoding="utf-8")
+    status, printed, shown = at_terminal("-m", "tlxc", "run", "--simulate", str(file))
+    assert (status, printed) == (0, "[] 5120.0\n")
+    assert ("double, CTAs" in shown and "100%" in shown) is bar and (bar or not shown)

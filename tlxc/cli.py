@@ -16,8 +16,8 @@ import sys
 import textwrap
 import tokenize
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -494,16 +494,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() + "\n" for row in rows)
 
 
-@contextmanager
-def _progress(length: int) -> Iterator[Callable[[int], None]]:
-    """What is called with the number of steps that are done; at a terminal it moves a bar on stderr."""
-    if not sys.stderr.isatty():
-        yield lambda steps: None
-        return
-    with click.progressbar(length=length, file=sys.stderr) as bar:
-        yield bar.update
-
-
 @main.command("check")
 @click.argument("reference", metavar="FILE[:KERNEL]")
 @click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
@@ -517,10 +507,11 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
     """
     from tlxc.runtime.check import check, trips_tried
     from tlxc.runtime.check import replay as replayed
+    from tlxc.runtime.progress import progress
 
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
-    with _progress(len(kernel.examples) * (seeds if replay is None else 1)) as done:
+    with progress(len(kernel.examples) * (seeds if replay is None else 1)) as done:
         if replay is None:
             outcomes = list(check(kernel, target, seeds, done=done))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,9 @@ class _Watched(Simulation):
 
     concurrent = False
     given: Recorder | None = None
+
+    def shown(self, label: str, ctas: int) -> AbstractContextManager[Callable[[int], None]]:
+        return nullcontext(lambda steps: None)  # there is one of all runs
 
     def chooser(self) -> Schedule:
         return self.given or super().chooser()

@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tlxc.runtime.arrays import is_array, is_numpy
 from tlxc.runtime.descriptor import TensorDescriptor
 from tlxc.runtime.grid import check_cluster, extents
+from tlxc.runtime.progress import PATIENCE, progress
 from tlxc.runtime.tokens import as_python
 
 if TYPE_CHECKING:
@@ -64,6 +68,10 @@ class Simulation:
         """What was found odd and is not wrong, as equal values that several CTAs store."""
         return list(self.findings.notes.values())
 
+    def shown(self, label: str, ctas: int) -> AbstractContextManager[Callable[[int], None]]:
+        """The bar of a launch that takes long."""
+        return progress(ctas, label, PATIENCE)
+
     def chooser(self) -> Schedule:
         """Who goes when, in one launch."""
         from tlxc.simulator import Schedule
@@ -75,19 +83,21 @@ class Simulation:
         from tlxc.simulator import SimulationError, simulate_grid
 
         program = program or launch.program
-        try:
-            simulate_grid(
-                program,
-                self.target,
-                launch.grid,
-                launch.values,
-                launch.arrays,
-                self.chooser(),
-                self.findings,
-            )
-        except SimulationError as error:
-            self.reports.append(error.report)
-            raise
+        with self.shown(f"{program.module.name}, CTAs", math.prod(launch.grid)) as done:
+            self.findings.ended = partial(done, 1)
+            try:
+                simulate_grid(
+                    program,
+                    self.target,
+                    launch.grid,
+                    launch.values,
+                    launch.arrays,
+                    self.chooser(),
+                    self.findings,
+                )
+            except SimulationError as error:
+                self.reports.append(error.report)
+                raise
 
 
 @dataclass(frozen=True)
