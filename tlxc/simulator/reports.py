@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tlxc.errors import Location, TlxcError, source_excerpt
 from tlxc.ir.core import Op
@@ -75,9 +76,12 @@ def at(op: Op) -> str:
 
 def place(op: Op) -> str:
     """`line 12`, with the calls that led there; the name of an op that the compiler put in."""
-    if op.loc is None:
-        return at(op)
-    return f"line {op.loc.line}" + "".join(f" called at line {c.line}" for c in op.loc.callers)
+    return at(op) if op.loc is None else _line(op.loc)
+
+
+@lru_cache(maxsize=4096)
+def _line(loc: Location) -> str:
+    return f"line {loc.line}" + "".join(f" called at line {c.line}" for c in loc.callers)
 
 
 def fail(kind: str, text: str, *ops: Op | None, notes: Sequence[str] = ()) -> SimulationError:

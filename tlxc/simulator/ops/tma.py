@@ -59,8 +59,12 @@ class Box:
         first = (desc.address - allocation.origin) // dtype.itemsize + sum(a * s for a, s in zip(low, desc.strides))
         per = dtype.itemsize // allocation.granule
         self.where = Block(first * per, (*part[:-1], part[-1] * per), tuple(s * per for s in desc.strides[:-1]) + (1,))
-        elements = Block(first, part, desc.strides)
-        self.data: Array = elements.select(allocation.view(dtype)) if all(part) else np.zeros(part, dtype)
+        strides = [s * dtype.itemsize for s in desc.strides]
+        self.data: Array = (
+            np.ndarray(part, dtype, allocation.bytes.data, first * dtype.itemsize, strides)
+            if all(part)
+            else np.zeros(part, dtype)
+        )
 
     @property
     def empty(self) -> bool:
