@@ -354,6 +354,9 @@ def test_every_kind_of_report_is_explained_and_tested() -> None:
     page = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
     assert kinds == {kind for row in rows for kind in re.findall(r"`([a-z-]+)`", row)}
+    # What examples print, which test_docs runs.
+    shown = "".join(re.findall(r"^```(?:text|console fails)\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    assert kinds <= set(re.findall(r"^([a-z-]+): ", shown, re.MULTILINE))
     assert all(f'"{kind}"' in Path(__file__).read_text(encoding="utf-8") for kind in kinds)
 
 

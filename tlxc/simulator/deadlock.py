@@ -36,7 +36,11 @@ def deadlock(strands: Sequence[Strand], protocol: Protocol) -> Report:
         notes += protocol.named
     if short is not None:
         return _wrong_bytes(short, notes)
-    return Report("deadlock", f"nothing can go on; {len(ops)} waits are not met", ops, notes)
+    return Report("deadlock", f"nothing can go on; {_waits(len(ops))} not met", ops, notes)
+
+
+def _waits(count: int) -> str:
+    return "1 wait is" if count == 1 else f"{count} waits are"
 
 
 def _distance(strand: Strand, wait: Wait, tasks: set[int], protocol: Protocol) -> int:
