@@ -115,6 +115,13 @@ def test_json_and_replay(tmp_path: Path) -> None:
     assert result.exit_code == 1
 
 
+def test_json_beside_a_breakpoint(tmp_path: Path) -> None:
+    text = FILE.replace("{mask}", ", mask=at < n").replace("    tl.store", "    breakpoint()\n    tl.store")
+    result = run(tmp_path, text, "--json", "--seeds", "1")
+    assert [outcome["report"] for outcome in json.loads(result.stdout)] == [None, None]
+    assert result.stderr.count("breakpoint in main of CTA ") == 4
+
+
 def test_no_example(tmp_path: Path) -> None:
     text = FILE.replace("{mask}", "").partition("@add_one.example")[0]
     result = run(tmp_path, text)

@@ -17,7 +17,7 @@ import textwrap
 import tokenize
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -511,7 +511,9 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
 
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
-    with progress(len(kernel.examples) * (seeds if replay is None else 1)) as done:
+    runs = len(kernel.examples) * (seeds if replay is None else 1)
+    # What examples and breakpoints print is no part of the JSON.
+    with progress(runs) as done, redirect_stdout(sys.stderr if as_json else sys.stdout):
         if replay is None:
             outcomes = list(check(kernel, target, seeds, done=done))
         else:
