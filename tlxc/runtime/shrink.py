@@ -106,6 +106,8 @@ def shrink(play: Callable[[Recorder], Report | None], first: Recorder, report: R
         goals = [(turn.key, turn.until) for turn in original.turns]
         minimal(goals, lambda part: search.fails(order, goals=part, lazy=True))
     _leave_out(search, order)
+    while _join(search, order):
+        continue
     done = search.best
     ahead = done.schedule.clusters[: done.domain] if not concurrent else []
     return Shrunk(done.report, done.turns, ahead, len(original.turns), search.runs)
@@ -124,6 +126,21 @@ def _leave_out(search: _Search, order: Sequence[int]) -> None:
         return bool(part) and search.fails(order, **{**how, "goals": goals, "only": part})
 
     minimal(list(dict.fromkeys(turn.key for turn in search.best.turns)), fails)
+
+
+def _join(search: _Search, order: Sequence[int]) -> bool:
+    """Makes one turn of two of the same task or engine, by running the second right after the first; False where none
+    of them can be joined."""
+    turns, cost = search.best.turns, search.best.cost
+    for i, turn in enumerate(turns):
+        j = next((j for j in range(i + 1, len(turns)) if turns[j].key == turn.key), None)
+        if j is None:
+            continue
+        goals = [(t.key, turns[j].until if t is turn else t.until) for k, t in enumerate(turns[:-1]) if k != j]
+        search.fails(order, **{**search.how, "goals": goals})
+        if search.best.cost < cost:
+            return True
+    return False
 
 
 def _front(order: Sequence[int], first: Sequence[int]) -> list[int]:
