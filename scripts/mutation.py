@@ -215,6 +215,8 @@ def changes(op: Op, users: Any) -> Iterator[tuple[str, str, Callable[[Module, Op
         yield "arrive count, rank, multicast", f"{op.kind} to rank 0", operand(2, 0)
     if op.kind == "atomic_rmw" and a["sem"] != "relaxed":
         yield "scope", "relaxed", attribute("sem", lambda _: "relaxed")
+    if op.kind == "atomic_rmw" and a["scope"] != "cta":
+        yield "scope", "cta", attribute("scope", lambda _: "cta")
 
 
 def mutated(module: Module, mutant: Mutant) -> tuple[Module, Op]:
