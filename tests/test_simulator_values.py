@@ -23,11 +23,11 @@ from numeric.support import (
     In,
     InOut,
     Out,
-    _check,
-    _memory,
     _types,
+    check_memory,
     emulate,
     every_value,
+    memory_of,
     numbers,
     round_float,
     round_int,
@@ -548,10 +548,10 @@ def interpret(case: Case, module: Module, memories: dict[str, tuple[Array, int]]
 def check(case: Case, module: Module) -> None:
     """The values that the case expects, from the interpreter."""
     launch = case.launch(big=False)
-    memories = {name: _memory(v, 0) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
+    memories = {name: memory_of(v, 0) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
     after = {name: (memory.copy(), start) for name, (memory, start) in memories.items()}
     interpret(case, module, after)
-    _check(launch, memories, {name: memory for name, (memory, _) in after.items()})
+    check_memory(launch, memories, {name: memory for name, (memory, _) in after.items()})
 
 
 TILE_CASES = [
