@@ -84,15 +84,9 @@ def call_of_case(case: Case, launch: Launch, tail: int = 0) -> Call:
 
 
 def call_of(
-    kernel: Any,
-    grid: Sequence[int],
-    args: Sequence[Any],
-    constants: Mapping[str, Any],
-    num_warps: int = 4,
-    cluster: Cluster = (1, 1, 1),
+    kernel: Any, grid: Sequence[int], named: Mapping[str, Any], num_warps: int = 4, cluster: Cluster = (1, 1, 1)
 ) -> Call:
-    """The arguments of `emulate`, before they are written to."""
-    named = named_arguments(kernel, args, constants)
+    """A call of `emulate`, with the arrays as they stand now."""
     arrays = {name: array for name, v in named.items() if (array := array_of(v)) is not None}
     first = {id(array): name for name, array in reversed(arrays.items())}  # an array may be passed twice
 
@@ -133,8 +127,8 @@ def simulate(
     **constants: Any,
 ) -> None:
     """`emulate` in the simulator: NumPy arrays are written in place."""
-    call = call_of(kernel, grid, args, constants, num_warps, ctas_per_cga)
     named = named_arguments(kernel, args, constants)
+    call = call_of(kernel, grid, named, num_warps, ctas_per_cga)
     for name, memory in simulate_call(call, target).items():
         array = array_of(named[name])
         assert array is not None

@@ -460,10 +460,13 @@ def emulate(
     """
     from tlxc.emulator import launch
 
+    from .agreement import agreement_of
+
     source = Source.of(kernel)
     named = named_arguments(kernel, args, constants)
     types = {name: _type_of(v) for name, v in named.items()}
-    return _emulate(source, grid, named, types, num_warps, target, launch, ctas_per_cga)
+    with agreement_of(kernel, grid, named, num_warps, ctas_per_cga, "the emulator", target):
+        return _emulate(source, grid, named, types, num_warps, target, launch, ctas_per_cga)
 
 
 def named_arguments(kernel: Any, args: Sequence[Any], constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -559,6 +562,8 @@ def run_emulated(case: Case, target: str, seed: int | None = None) -> Built | No
     asynchronous copies go in random order."""
     from tlxc.emulator import launch as run
 
+    from .agreement import check_case
+
     launch = case.launch(big=False)
     if 0 in launch.grid:
         return None
@@ -574,6 +579,7 @@ def run_emulated(case: Case, target: str, seed: int | None = None) -> Built | No
     source = Source.of(case.kernel)
     built = _emulate(source, launch.grid, named, _types(launch), case.num_warps, target, run, case.cluster, seed)
     check_memory(launch, memories, after)
+    check_case(case, launch, after, "the emulator", target)
     return built
 
 
@@ -594,10 +600,21 @@ def _types(launch: Launch) -> dict[str, Any]:
 
 
 def run_on_gpu(case: Case) -> None:
-    """Launches a case on torch tensors of device 0 and checks memory."""
+    """Launches a case on device 0, checks memory and compares it with what the simulator makes of the same launch; of
+    the small launch where that one takes the simulator too long."""
+    from .agreement import SECONDS, check_case, target_of_device
+
+    for big in (True, False):
+        launch = case.launch(big)
+        after = _launched(case, launch)
+        if check_case(case, launch, after, "the GPU", target_of_device(), SECONDS, GUARD):
+            break
+
+
+def _launched(case: Case, launch: Launch) -> dict[str, Array]:
+    """The memories after a launch on torch tensors, checked."""
     import torch
 
-    launch = case.launch(big=True)
     memories = {name: memory_of(v, GUARD) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
     device = {name: torch.from_numpy(memory).cuda() for name, (memory, _) in memories.items()}
     args = dict(launch.args)
@@ -610,7 +627,9 @@ def run_on_gpu(case: Case) -> None:
             args[name] = tlxc.TensorDescriptor.from_tensor(args[name], block, padding)
     case.kernel[launch.grid](**args, num_warps=case.num_warps, ctas_per_cga=case.cluster)
     torch.cuda.synchronize()
-    check_memory(launch, memories, {name: memory.cpu().numpy() for name, memory in device.items()})
+    after = {name: memory.cpu().numpy() for name, memory in device.items()}
+    check_memory(launch, memories, after)
+    return after
 
 
 def launch_on_gpu(
@@ -622,10 +641,20 @@ def launch_on_gpu(
     **constants: Any,
 ) -> None:
     """`emulate` on device 0: NumPy arrays are copied there and back; `(array, byte offset)` becomes a view."""
+    from .agreement import SECONDS, agreement_of, target_of_device
+
+    named = named_arguments(kernel, args, constants)
+    with agreement_of(kernel, grid, named, num_warps, ctas_per_cga, "the GPU", target_of_device(), SECONDS):
+        _launch_on_gpu(kernel, grid, named, num_warps, ctas_per_cga)
+
+
+def _launch_on_gpu(
+    kernel: Any, grid: Sequence[int], named: Mapping[str, Any], num_warps: int, ctas_per_cga: Cluster
+) -> None:
     import torch
 
     passed, back = {}, []
-    for name, value in named_arguments(kernel, args, constants).items():
+    for name, value in named.items():
         if isinstance(value, Blocks):
             view = value.view()
             memory = torch.from_numpy(_bytes(view).copy()).cuda()
