@@ -61,7 +61,8 @@ class Witness:
 
     sign: Callable[[tuple[int, ...]], Any] = lambda shape: 0.0
     met: Counter[str] = field(default_factory=Counter)
-    touched: Counter[tuple[int, int]] = field(default_factory=Counter)
+    kept: bool = False  # whether old values of the atomic at hand are used
+    touched: Counter[tuple[int, int]] = field(default_factory=Counter)  # by those: array and element
 
     def moved(self, kind: str, y: Any, error: Any, open_: Any) -> Any:
         """y, pushed by `error` where `open_`."""
@@ -112,7 +113,8 @@ class Witness:
         before = np.asarray(data[index], np.float64)
         old = _add(data, index, values)
         base = int(data.__array_interface__["data"][0])
-        self.touched.update((base, int(i)) for i in index)
+        if self.kept:
+            self.touched.update((base, int(i)) for i in index)
         if data.dtype.kind not in "iub":
             exact = before + np.asarray(values, np.float64)
             if len(np.unique(index)) == len(index):
@@ -133,6 +135,7 @@ class Watched(Program):
         self.fuses = any(op.kind in SUMS and _is_float(op) for op in module.walk()) or any(
             op.kind in ("reduce", "partial_reduce") and op.attrs["combine"] == "sum" for op in module.walk()
         )
+        self._used = {v for op in module.walk() for v in op.inputs}
         super().__init__(module)
 
     def _fold(self, step: Step) -> bool:
@@ -146,6 +149,13 @@ class Watched(Program):
 
     def _watch(self, op: Op, fn: Callable[..., Any]) -> Callable[..., Any]:
         w, kind = self.witness, op.kind
+        if kind == "atomic_rmw":
+
+            def atomic(*args: Any) -> Any:
+                w.kept = op.result in self._used
+                return fn(*args)
+
+            return atomic
         if not op.results or not _is_float(op):
             return fn
         if kind in ("exp2", "log2", "rsqrt"):
@@ -206,8 +216,7 @@ def observe(call: Call, target: str = "sm_90", seconds: float = 0) -> Simulated:
         ends = (lambda shape: 1.0, lambda shape: -1.0)
         sign = ends[i] if i < 2 else lambda shape, rng=rng: rng.choice((-1.0, 1.0), shape)
         memories.append(_run(call, target, Witness(sign), seconds))
-    crowded = any(n > 1 for n in first.touched.values())
-    ordered = crowded and module is not None and _uses_old_values(module)
+    ordered = any(n > 1 for n in first.touched.values())
     return Simulated(memories, first.met, ordered, module is None or not _computes_floats(module))
 
 
@@ -218,11 +227,6 @@ def _run(call: Call, target: str, witness: Witness, seconds: float) -> Memories:
         call.prepare(target)  # compiling is not simulating
         with _limit(seconds):
             return simulate_call(call, target, program=lambda p: Watched(p.module, witness))
-
-
-def _uses_old_values(module: Module) -> bool:
-    used = {v for op in module.walk() for v in op.inputs}
-    return any(op.kind == "atomic_rmw" and op.results and op.result in used for op in module.walk())
 
 
 # What may make a NaN, and which one is not promised.
