@@ -30,7 +30,7 @@ from .simulated import Call, Memories, array_of, call_of, call_of_case, simulate
 from .support import Array, Case, Cluster, Launch, memory_of
 
 SECONDS = 2.0  # a simulation that takes longer is given up
-SLACK = 8.0
+SLACK = 4.0
 RUNS = 4  # with disturbed results
 SUMS = ("add", "sub")
 NOTES: Counter[str] = Counter()  # how many calls were compared, and how
@@ -106,6 +106,8 @@ class Witness:
         if acc is not None:
             unit = min(unit, granule(acc[np.isfinite(acc)]))
         open_ = np.isfinite(total) & ~sums_exactly(total, unit)
+        if np.signbit(a).any() or np.signbit(b).any():
+            open_ |= total == 0  # the sign of the zero
         return self.moved("dot", y, (x.shape[1] + 16) * 2.0**-23 * np.where(open_, total, 0), open_)
 
     def add(self, data: Array, index: Array, values: Array) -> Array:
@@ -130,13 +132,14 @@ _matmul, _add = mma.matmul, memory_ops._add
 class Watched(Program):
     """A program whose open results pass through a witness."""
 
-    def __init__(self, module: Module, witness: Witness) -> None:
+    def __init__(self, program: Program, witness: Witness) -> None:
+        module = program.module
         self.witness = witness
         self.fuses = any(op.kind in SUMS and _is_float(op) for op in module.walk()) or any(
             op.kind in ("reduce", "partial_reduce") and op.attrs["combine"] == "sum" for op in module.walk()
         )
         self._used = {v for op in module.walk() for v in op.inputs}
-        super().__init__(module)
+        super().__init__(module, program.vendor)
 
     def _fold(self, step: Step) -> bool:
         return self._watch(step.op, step.fn) is step.fn and super()._fold(step)
@@ -223,10 +226,10 @@ def observe(call: Call, target: str = "sm_90", seconds: float = 0) -> Simulated:
 def _run(call: Call, target: str, witness: Witness, seconds: float) -> Memories:
     with watching(witness):
         if not seconds:
-            return simulate_call(call, target, program=lambda p: Watched(p.module, witness))
+            return simulate_call(call, target, program=lambda p: Watched(p, witness))
         call.prepare(target)  # compiling is not simulating
         with _limit(seconds):
-            return simulate_call(call, target, program=lambda p: Watched(p.module, witness))
+            return simulate_call(call, target, program=lambda p: Watched(p, witness))
 
 
 # What may make a NaN, and which one is not promised.
@@ -269,9 +272,9 @@ def _same(a: Array, b: Array, nan_bits: bool) -> Array:
 def _within(runs: list[Array], found: Array) -> Array:
     """As far as disturbances move an element, with some slack."""
     wide = [r.astype(np.float64) for r in runs]
-    moved = np.max([np.abs(w - wide[0]) for w in wide[1:]], axis=0, initial=0)
-    unit = np.zeros(found.shape) if found.dtype.kind in "iub" else np.abs(np.spacing(runs[0])).astype(np.float64)
     with np.errstate(invalid="ignore"):
+        moved = np.max([np.abs(w - wide[0]) for w in wide[1:]], axis=0, initial=0)
+        unit = np.zeros(found.shape) if found.dtype.kind in "iub" else np.abs(np.spacing(runs[0])).astype(np.float64)
         near = np.abs(found.astype(np.float64) - wide[0]) <= SLACK * moved + unit
     return near | ~np.isfinite(moved)
 

@@ -184,7 +184,7 @@ def counted(w: Writer) -> Val:
     """The index of each element along an axis, or a number that the kernel gets."""
     shape = w.random.choice([v.shape for v in w.known] or [()])
     if not shape or w.chance(0.3):
-        text = w.random.choice(("pid", "n", "m", "trips", "tl.num_programs(0)"))
+        text = w.random.choice(("pid", "n", "m", "tl.num_programs(0)"))  # trips may be 1, a constant
         return w.let(f"{text} + {w.random.choice((0, 1, 16))}", int32, (), 64)
     i = w.random.randrange(len(shape))
     start = w.random.choice((0, 1, 5, 16))

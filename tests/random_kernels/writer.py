@@ -48,7 +48,7 @@ class Writer:
         self.rng = np.random.default_rng(self.seed)
         self.programs = self.random.choice((1, 2, 3))
         self.num_warps = self.random.choice((1, 2, 4, 4, 8))
-        choices = {"n": (1, 3, 7, 16, 32, 48), "m": (2, 5, 16, 20), "trips": (0, 1, 2, 3)}
+        choices = {"n": (3, 7, 16, 32, 48), "m": (2, 5, 16, 20), "trips": (0, 1, 2, 3)}
         self.numbers = {name: self.random.choice(values) for name, values in choices.items()}
 
     def emit(self, line: str) -> None:

@@ -153,7 +153,7 @@ def _program(version: Any, bound: Any, target: Target) -> Program:
             check_launch(module, target)
             check_supported(module, target)
             run_passes(module, target, without=("copies",))  # which buffer each copy of a task takes is then known
-        found = _programs[key] = Program(module)
+        found = _programs[key] = Program(module, target.vendor)
     return found
 
 
