@@ -29,7 +29,8 @@ from random_kernels.memory import load, store
 from random_kernels.shapes import powers
 from random_kernels.writer import Shape, Writer, is_scalar, is_tile
 
-EXTENTS = (1, 2, 4, 8, 16, 32, 64, 3, 5, 12, 24, 40)
+EXTENTS = (1, 2, 4, 8, 16, 16, 32, 32, 64, 3, 5, 12, 24, 40)
+TALL = ((64, 64), (128, 32), (16, 128), (96, 32), (256, 8), (8, 192))
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class RandomProgram:
     arguments: dict[str, Any]
     grid: tuple[int]
     num_warps: int
-    matrix: bool  # has products, which not every target computes
+    matrix: bool  # has products, which no AMD target computes yet
 
     def kernel(self, folder: Path) -> Any:
         """The kernel, from a file in `folder`."""
@@ -55,10 +56,15 @@ class RandomProgram:
         return module.program
 
 
+def has_products(seed: int) -> bool:
+    """A fifth of the programs."""
+    return seed % 5 == 4
+
+
 def generate(seed: int) -> RandomProgram:
     w = Writer(seed)
     shape = _shape(w)
-    if seed % 5 == 4:
+    if has_products(seed):
         shape = (16 * w.num_warps, w.random.choice((16, 32, 64)))
         product(w, *shape)
     for _ in range(w.random.choice((1, 2, 3))):
@@ -80,7 +86,9 @@ def _shape(w: Writer) -> Shape:
     rank = w.random.choice((1, 2, 2, 2, 3))
     if rank == 1:
         return (w.random.choice((1, 16, 64, 96, 128, 256, 512, 1024, 40)),)
-    return (w.random.choice(EXTENTS), w.random.choice(EXTENTS)) if rank == 2 else powers(w, 256)
+    if rank == 3:
+        return w.random.choice((powers(w, 256), (3, 8, 20), (2, 5, 32), (4, 16, 12)))
+    return w.random.choice(TALL) if w.chance(0.25) else (w.random.choice(EXTENTS), w.random.choice(EXTENTS))
 
 
 def copies(program: RandomProgram) -> dict[str, Any]:
@@ -110,9 +118,8 @@ def main(first: int, count: int, target: str = "sm_90") -> int:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(first, first + count):
             try:
-                program = generate(seed)
-                if not program.matrix or not target.startswith("gfx"):
-                    run(program, Path(folder), target)
+                if not (has_products(seed) and target.startswith("gfx")):
+                    run(generate(seed), Path(folder), target)
             except Exception as error:
                 failed.append(seed)
                 print(f"seed {seed}: {''.join(traceback.format_exception_only(error))[:1500]}", flush=True)

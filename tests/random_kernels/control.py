@@ -7,7 +7,7 @@ from tlxc.ir.types import DType, bfloat16, float16, float32, int32
 from .elementwise import ELEMENTWISE
 from .memory import constant, count_up, counted, gather, load, positions, small_array, store, walk
 from .shapes import SHAPES
-from .writer import Shape, Val, Writer, broadcast, is_matrix, is_scalar, is_tile
+from .writer import Shape, Val, Writer, broadcast, is_int, is_matrix, is_scalar, is_tile
 
 
 def body(w: Writer, statements: int) -> Val:
@@ -53,6 +53,20 @@ def loops(w: Writer) -> Val | None:
         elif w.depth == 2 and w.chance(0.1):
             store(w, Val(name, a.dtype, a.shape))  # that of the last trip remains
     w.known.append(Val(name, a.dtype, a.shape))
+    return w.known[-1]
+
+
+def pairs(w: Writer) -> Val | None:
+    """Two values that change places in a loop."""
+    a = w.pick(is_int)
+    b = a and w.pick(lambda v: v.dtype == a.dtype and v.shape == a.shape)
+    if a is None or b is None:
+        return None
+    first, second = w.name(), w.name()
+    w.emit(f"{first}, {second} = {a.name}, {b.name}")
+    with w.block(f"for {w.name('i')} in range({w.random.choice(('trips', 'n', 'm'))}):"):
+        w.emit(f"{first}, {second} = {second}, {first} {w.random.choice('+-^')} {second}")
+    w.known += [Val(name, a.dtype, a.shape) for name in (first, second)]
     return w.known[-1]
 
 
@@ -117,7 +131,7 @@ def more_loads(w: Writer) -> Val | None:
 STATEMENTS = (
     *ELEMENTWISE, *SHAPES,
     (constant, 1), (counted, 1), (gather, 2), (walk, 1), (count_up, 1), (more_loads, 2),
-    (loops, 2), (branches, 1), (chained, 3),
+    (loops, 2), (pairs, 1), (branches, 1), (chained, 3),
 )  # fmt: skip
 FUNCTIONS, WEIGHTS = zip(*STATEMENTS)
 

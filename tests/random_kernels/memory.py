@@ -72,6 +72,8 @@ def place(w: Writer, shape: Shape, spread: bool) -> tuple[str, str, list[Array]]
     if shape and w.chance(0.45):
         a = axis(shape, w.random.randrange(len(shape)))
         mask = w.random.choice(TESTS).format(p=positions(shape), a=a)
+    elif not shape and w.chance(0.2):
+        mask = w.random.choice(("n > m", "pid < 1"))
     found = _touched(w, shape, offsets, mask)
     everything = np.concatenate(found)
     if everything.max(initial=0) > 1 << 16 or spread and len(np.unique(everything)) < len(everything):

@@ -114,11 +114,11 @@ def splits(w: Writer) -> Val | None:
 
 
 def buffers(w: Writer) -> Val | None:
-    """Through shared memory: as it was, transposed, or of two buffers the one that is chosen at run time."""
+    """Through shared memory: as it was, transposed, a part, or of two buffers the one that is chosen at run time."""
     a = w.pick(is_matrix, lambda v: v.dtype.kind != "bool")
     if a is None or w.depth > 1:
         return None
-    buffer, kind = w.name("b"), w.random.choice(("plain", "trans", "two"))
+    buffer, kind = w.name("b"), w.random.choice(("plain", "trans", "two", "slice"))
     w.emit(f"{buffer} = tlx.local_alloc({a.shape}, tl.{a.dtype.name}, {2 if kind == 'two' else 1})")
     w.emit(f"tlx.local_store({buffer}[0], {a.name})")
     if kind == "trans":
@@ -126,6 +126,10 @@ def buffers(w: Writer) -> Val | None:
     if kind == "two":
         w.emit(f"tlx.local_store({buffer}[1], -{a.name})")
         return w.let(f"tlx.local_load({buffer}[(pid + n) % 2])", a.dtype, a.shape, a.whole)
+    if kind == "slice" and a.shape[0] % 4 == 0:
+        shape = (a.shape[0] // 4, a.shape[1])
+        part = f"tlx.local_slice({buffer}[0], ({shape[0] * w.random.randrange(4)}, 0), {shape})"
+        return w.let(f"tlx.local_load({part})", a.dtype, shape, a.whole)
     return w.let(f"tlx.local_load({buffer}[0])", a.dtype, a.shape, a.whole)
 
 
