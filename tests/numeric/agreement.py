@@ -20,14 +20,15 @@ from unittest import mock
 import numpy as np
 
 from tlxc.ir.core import Module, Op
-from tlxc.ir.types import element_of
+from tlxc.ir.types import element_of, shape_of
 from tlxc.simulator import Program
 from tlxc.simulator.ops import memory as memory_ops
 from tlxc.simulator.ops import mma
-from tlxc.simulator.program import Step
+from tlxc.simulator.program import PURE, Step
+from tlxc.simulator.values import storage
 
 from .simulated import Call, Memories, array_of, call_of, call_of_case, simulate_call
-from .support import Array, Case, Cluster, Launch, memory_of
+from .support import Array, Case, Cluster, Launch, check_memory, memory_of
 
 SECONDS = 2.0  # a simulation that takes longer is given up
 SLACK = 4.0
@@ -149,6 +150,8 @@ class Watched(Program):
         step = super()._step(op)
         if step is not None:
             step.fn = self._watch(op, step.fn)
+            if step.mode == PURE:
+                step.fn = _of_its_type(step.fn)
         return step
 
     def _watch(self, op: Op, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,6 +172,22 @@ class Watched(Program):
         if kind in ("reduce", "partial_reduce") and op.attrs["combine"] == "sum":
             return lambda op, x: w.sum(x[0], op.attrs["axis"], fn(op, x), kind == "partial_reduce")
         return fn
+
+
+def _of_its_type(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Every value has the dtype and shape of its type, and scalars are no arrays; of what each thread or warp has by
+    itself there are many."""
+
+    def typed(op: Op, x: list[Any]) -> Any:
+        made = fn(op, x)
+        for v, found in zip(op.results, made if len(op.results) > 1 else (made,)):
+            assert found.dtype == storage(element_of(v.type)), (op, found)
+            if getattr(v.type, "uniform", "task") == "task":
+                assert found.shape == shape_of(v.type), (op, found)
+                assert found.shape or isinstance(found, np.generic), op
+        return made
+
+    return typed
 
 
 def _is_float(op: Op) -> bool:
@@ -287,15 +306,17 @@ def check_agreement(
     what: str,
     target: str = "sm_90",
     seconds: float = 0,
-    one_answer: bool = False,
+    expected: Callable[[Memories], None] | None = None,
 ) -> bool:
     """Compares what `what` left in memory with a simulation, and notes how; false where that takes too long.
-    `one_answer`: the order of atomics does not show in what was found."""
+    `expected` checks what the simulator left; the order of atomics then does not show in `found`."""
     try:
         simulated = observe(call, target, seconds)
     except TooLong:
         return False
-    if simulated.ordered and not one_answer:
+    if expected:
+        expected(simulated.memories[0])
+    elif simulated.ordered:
         NOTES["not compared: old values of atomics depend on their order"] += 1
         return True
     compare(simulated, found, what)
@@ -306,15 +327,17 @@ def check_agreement(
 def check_case(
     case: Case, launch: Launch, after: Memories, what: str, target: str, seconds: float = 0, tail: int = 0
 ) -> bool:
-    """`check_agreement` of a case, where its memories are `after`."""
-    found = {}
+    """`check_agreement` of a case, where its memories are `after`; the simulator's are those that are expected, too."""
+    if 0 in launch.grid:
+        return True
+    found, before = {}, {name: memory_of(launch.args[name], tail) for name in after}
     for name, memory in after.items():
         if name in launch.expect and launch.expect[name].check is not None:
             continue  # there is more than one right answer
-        data, (_, start) = launch.args[name].data, memory_of(launch.args[name], tail)
+        data, start = launch.args[name].data, before[name][1]
         found[name] = (memory[start : start + data.nbytes].view(data.dtype).reshape(data.shape), start)
     call = call_of_case(case, launch, tail)
-    return 0 in launch.grid or check_agreement(call, found, what, target, seconds, one_answer=True)
+    return check_agreement(call, found, what, target, seconds, lambda made: check_memory(launch, before, made))
 
 
 @contextmanager
