@@ -84,11 +84,14 @@ class Witness:
         return self.moved(kind, y, error + 2.0**-148, np.isfinite(wide) & (wide != 0))
 
     def product(self, x: Any, y: Any, z: Any) -> Any:
-        """A product that may be fused with the sum it feeds; of those that overflow the fused sum is a number."""
+        """A product that may be fused with the sum it feeds.  One that overflows is pushed back among the numbers."""
         wide = np.asarray(x, np.float64) * np.asarray(y, np.float64)
         rounded = np.asarray(z, np.float64)
-        error = np.abs(wide - rounded)
-        return self.moved("mul", z, np.where(np.isfinite(error), error, 0), (wide != rounded) & ~np.isnan(wide))
+        lost = np.isinf(rounded) & np.isfinite(wide)
+        pushed = self.moved("mul", z, np.where(lost, 0, np.abs(wide - rounded)), (wide != rounded) & ~np.isnan(wide))
+        if not np.any(lost) or np.all(self.sign(lost.shape) == 0):
+            return pushed
+        return np.where(lost, np.nextafter(z, np.zeros_like(z)), pushed)[()]
 
     def sum(self, x: Any, axis: int, y: Any, parts: bool) -> Any:
         """A sum of f32, or those of the parts of an axis, of which the last axis of y counts."""
@@ -254,7 +257,7 @@ def _run(call: Call, target: str, witness: Witness, seconds: float) -> Memories:
 
 # What may make a NaN, and which one is not promised.
 _ARITHMETIC = frozenset(
-    "add sub mul div min max cast exp2 log2 sqrt rsqrt reduce partial_reduce dot async_dot atomic_rmw".split()
+    "add sub mul div min max neg abs cast exp2 log2 sqrt rsqrt reduce partial_reduce dot async_dot atomic_rmw".split()
 )
 
 
@@ -292,7 +295,7 @@ def _same(a: Array, b: Array, nan_bits: bool) -> Array:
 def _within(runs: list[Array], found: Array) -> Array:
     """As far as disturbances move an element, with some slack."""
     wide = [r.astype(np.float64) for r in runs]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         moves = [np.where(_same(w, wide[0], False), 0, np.abs(w - wide[0])) for w in wide[1:]]
         moved = np.max(moves, axis=0)  # not finite where NaN or infinity came or went
         unit = np.zeros(found.shape) if found.dtype.kind in "iub" else np.abs(np.spacing(runs[0])).astype(np.float64)

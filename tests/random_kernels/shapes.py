@@ -126,7 +126,7 @@ def buffers(w: Writer) -> Val | None:
     if kind == "two":
         w.emit(f"tlx.local_store({buffer}[1], -{a.name})")
         return w.let(f"tlx.local_load({buffer}[(pid + n) % 2])", a.dtype, a.shape, a.whole)
-    if kind == "slice" and a.shape[0] % 4 == 0:
+    if kind == "slice" and a.shape[0] % 32 == 0:  # whole atoms of a swizzle
         shape = (a.shape[0] // 4, a.shape[1])
         part = f"tlx.local_slice({buffer}[0], ({shape[0] * w.random.randrange(4)}, 0), {shape})"
         return w.let(f"tlx.local_load({part})", a.dtype, shape, a.whole)
