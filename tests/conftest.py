@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 
 # Before NumPy is imported: several workers with several BLAS threads each wait for one another.
@@ -20,6 +21,7 @@ settings.register_profile("tlxc", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("tlxc")
 
 _CACHE = "TLXC_CACHE_DIR"
+_AGREEMENT = "agreement"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,6 +43,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """End an xdist worker whose CUDA context died, so that only the test that killed it fails; xdist starts another."""
+    notes = getattr(sys.modules.get("numeric.agreement"), "NOTES", None)
+    if notes:
+        item.user_properties += [(_AGREEMENT, (note, n)) for note, n in notes.items()]
+        notes.clear()
     report = yield
     on_worker = item.get_closest_marker("gpu") and hasattr(item.config, "workerinput")
     if report.failed and on_worker and (status := _context_error()):
@@ -48,6 +54,19 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         os.write(2, message.encode())
         os._exit(1)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many calls were compared between two machines, and how."""
+    counts: Counter[str] = Counter()
+    for report in (r for reports in terminalreporter.stats.values() for r in reports):
+        for name, value in getattr(report, "user_properties", ()):
+            if name == _AGREEMENT and report.when == "teardown":
+                counts[value[0]] += value[1]
+    if counts:
+        terminalreporter.section("agreement with the simulator")
+        for note, n in counts.most_common():
+            terminalreporter.line(f"{n:6} calls {note}")
 
 
 def _context_error() -> str:

@@ -1,7 +1,7 @@
 """Real bugs of other kernel languages, each right here: one test named after what was reported.
 
 The numbers are issue numbers of the projects named.  What the numbers come to is checked in the emulator for both
-vendors and, with a device, on the GPU.
+vendors, in the simulator and, with a device, on the GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 from numeric.indexing import row_major
+from numeric.simulated import simulate
 from numeric.support import emulate, launch_on_gpu
 
 import tlxc
@@ -31,10 +32,10 @@ def _on(target: str) -> Launch:
     return lambda *args, **kwargs: emulate(*args, target=target, **kwargs)
 
 
-@pytest.fixture(params=["sm_90", "gfx950", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["sm_90", "gfx950", "simulator", pytest.param("gpu", marks=pytest.mark.gpu)])
 def launch(request: pytest.FixtureRequest) -> Launch:
     """Runs a kernel on NumPy arrays, in place."""
-    return launch_on_gpu if request.param == "gpu" else _on(request.param)
+    return {"gpu": launch_on_gpu, "simulator": simulate}.get(request.param) or _on(request.param)
 
 
 def refused(kernel: Any, *args: Any, **kwargs: Any) -> str:

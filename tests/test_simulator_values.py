@@ -1,13 +1,7 @@
-"""Values of the simulator: every pure op has a function, its corner cases against exact references, and the numeric
-cases of the matrix, whose tile IR is interpreted here one program after the other.
-
-The interpreter of this file runs the module that the passes made, so that partial reductions and layout conversions
-are among what is compared; memory of the CTA is one array per allocation, and barriers do nothing.
-"""
+"""Values of the simulator: every pure op has a function, and its corner cases against exact references."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -16,32 +10,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from numeric.cases import ASYNC_FAMILIES, TILE_FAMILIES
 from numeric.support import (
     Array,
-    Case,
-    In,
-    InOut,
-    Out,
-    _check,
-    _memory,
-    _types,
-    emulate,
     every_value,
     numbers,
     round_float,
     round_int,
-    signature,
     specials,
 )
 
-from tlxc.compiler import build, run_passes
-from tlxc.frontend.source import Source
-from tlxc.ir.core import Module, Op, Region, Value
+from tlxc.ir.core import Op, Value
 from tlxc.ir.table import OPS
-from tlxc.ir.types import DTYPES, Buffer, DType, Pointer, Scalar, Tensor, element_of, int1, int32, shape_of
-from tlxc.simulator.values import BINARY, TILE_OPS, convert, matmul, quiet, storage
-from tlxc.targets import get_target
+from tlxc.ir.types import DTYPES, DType, Pointer, Scalar, Tensor, int1, int32
+from tlxc.simulator.values import TILE_OPS, convert, matmul, quiet, storage
 
 FLOATS = [d for d in DTYPES.values() if d.is_float]
 INTEGERS = [d for d in DTYPES.values() if d.is_int]
@@ -394,207 +375,3 @@ def test_small_tiles_are_fast() -> None:
             TILE_OPS[op.kind](op, [x, x])
         best = min(best, (time.perf_counter() - start) / n)
     assert best < 10e-6
-
-
-# ------------------------------------------------------------------------------------------------ whole small kernels
-# What the interpreter below knows beside values.
-MACHINE = frozenset(
-    "program_id num_programs load store atomic_rmw prefetch local_alloc local_view local_trans local_slice local_store "
-    "local_load barrier fence_async_shared async_dot async_dot_wait for while if yield".split()
-)
-BASE = 40  # bits of a byte offset inside one array
-
-
-class Interpreter:
-    """One program of a kernel, op after op.  An address is (number of the array + 1) << BASE plus a byte offset.
-    Buffers are arrays, an array of buffers has one dimension more."""
-
-    def __init__(self, memories: list[Array], grid: tuple[int, ...], program: tuple[int, ...]) -> None:
-        self.memories, self.grid, self.program = memories, grid, program
-        self.values: dict[Value, Any] = {}
-
-    def region(self, region: Region, arguments: list[Any]) -> list[Any]:
-        """Runs a region; gives what it yields."""
-        self.values.update(zip(region.args, arguments))
-        for op in region.ops:
-            x = [None if v is None else self.values[v] for v in op.operands]
-            if op.kind == "yield":
-                return x
-            function = TILE_OPS.get(op.kind)
-            self.results(op, function(op, x) if function else getattr(self, f"do_{op.kind}")(op, x))
-        return []
-
-    def results(self, op: Op, out: Any) -> None:
-        found = (out,) if len(op.results) == 1 and not isinstance(out, list) else out or ()
-        for v, x in zip(op.results, found, strict=True):
-            if not isinstance(v.type, Buffer):
-                assert x.dtype == storage(element_of(v.type)), (op, x.dtype)
-                assert x.shape == shape_of(v.type), (op, x.shape)
-                assert x.shape or isinstance(x, np.generic), op
-            self.values[v] = x
-
-    def do_program_id(self, op: Op, x: list[Any]) -> Any:
-        return np.int32(self.program[op.attrs["axis"]])
-
-    def do_num_programs(self, op: Op, x: list[Any]) -> Any:
-        return np.int32(self.grid[op.attrs["axis"]])
-
-    def places(self, address: Any, mask: Any, size: int) -> Iterator[tuple[Array, Array, Array]]:
-        """Per array that is accessed: its bytes, which elements lie there, and the places of their bytes."""
-        flat = np.asarray(address).reshape(-1)
-        active = np.ones(flat.shape, bool) if mask is None else np.asarray(mask).reshape(-1)
-        for number in np.unique(flat[active] >> BASE):
-            chosen = np.flatnonzero(active & (flat >> BASE == number))
-            start = flat[chosen] & ((1 << BASE) - 1)
-            yield self.memories[number - 1], chosen, start[:, None] + np.arange(size)
-
-    def do_load(self, op: Op, x: list[Any]) -> Any:
-        address, mask, other = x
-        dtype = storage(element_of(op.result.type))
-        out = np.zeros(np.size(address), dtype)
-        if other is not None:
-            out[:] = np.asarray(other).reshape(-1)
-        for memory, chosen, where in self.places(address, mask, dtype.itemsize):
-            found = memory[where]
-            out[chosen] = found[:, 0] != 0 if dtype.kind == "b" else found.view(dtype)[:, 0]
-        return out.reshape(np.shape(address))[()]
-
-    def do_store(self, op: Op, x: list[Any]) -> None:
-        address, value, mask = x
-        data = np.ascontiguousarray(value).reshape(-1)
-        for memory, chosen, where in self.places(address, mask, data.itemsize):
-            memory[where] = data[chosen].view(np.uint8).reshape(where.shape)
-
-    def do_atomic_rmw(self, op: Op, x: list[Any]) -> Any:
-        address, value, mask = x
-        flat = np.ascontiguousarray(value).reshape(-1)
-        old = np.zeros_like(flat)
-        for memory, chosen, where in self.places(address, mask, flat.itemsize):
-            for i, place in zip(chosen, where):
-                old[i] = memory[place].view(flat.dtype)[0]
-                memory[place] = np.asarray([BINARY["add"](old[i], flat[i])]).view(np.uint8)
-        return old.reshape(np.shape(value))[()]
-
-    def do_prefetch(self, op: Op, x: list[Any]) -> None:
-        pass
-
-    do_barrier = do_fence_async_shared = do_prefetch
-
-    def do_local_alloc(self, op: Op, x: list[Any]) -> Any:
-        t = op.result.type
-        assert isinstance(t, Buffer) and "alias" not in op.attrs
-        return np.zeros((t.count, *t.shape) if t.count else t.shape, storage(t.dtype))
-
-    def do_local_view(self, op: Op, x: list[Any]) -> Any:
-        return x[0][int(x[1])]
-
-    def do_local_trans(self, op: Op, x: list[Any]) -> Any:
-        return x[0].transpose(op.attrs["order"])
-
-    def do_local_slice(self, op: Op, x: list[Any]) -> Any:
-        return x[0][tuple(slice(o, o + n) for o, n in zip(op.attrs["offsets"], shape_of(op.result.type)))]
-
-    def do_local_store(self, op: Op, x: list[Any]) -> None:
-        x[0][...] = x[1]
-
-    def do_local_load(self, op: Op, x: list[Any]) -> Any:
-        return x[0].copy()
-
-    def do_async_dot(self, op: Op, x: list[Any]) -> Any:
-        a, b, acc, use = x
-        return matmul(op, a, b, None if use is not None and not use else acc)
-
-    def do_async_dot_wait(self, op: Op, x: list[Any]) -> list[Any]:
-        return x
-
-    def do_for(self, op: Op, x: list[Any]) -> list[Any]:
-        kind, carried = x[0].dtype.type, x[3:]
-        for i in range(*map(int, x[:3])):
-            carried = self.region(op.regions[0], [kind(i), *carried])
-        return carried
-
-    def do_while(self, op: Op, x: list[Any]) -> list[Any]:
-        condition, body = op.regions
-        while self.region(condition, x)[0]:
-            x = self.region(body, x)
-        return x
-
-    def do_if(self, op: Op, x: list[Any]) -> list[Any]:
-        return self.region(op.regions[0 if x[0] else 1], [])
-
-
-def compiled(case: Case) -> Module:
-    source, target = Source.of(case.kernel), get_target("sm_90")
-    wanted = signature(source, _types(case.launch(big=False)), case.num_warps, case.cluster)
-    module = build(source, wanted, target)
-    run_passes(module, target, check=False)
-    return module
-
-
-def interpret(case: Case, module: Module, memories: dict[str, tuple[Array, int]]) -> None:
-    """Runs all programs of the grid in order; `memories` are bytes, and where the array begins in them."""
-    launch = case.launch(big=False)
-    defaults = {p.name: p.default for p in Source.of(case.kernel).parameters}
-    place = {name: np.int64((i + 1 << BASE) + start) for i, (name, (_, start)) in enumerate(memories.items())}
-    grid = (*launch.grid, 1, 1)[:3]
-    for program in itertools.product(*map(range, grid[::-1])):
-        interpreter = Interpreter([memory for memory, _ in memories.values()], grid, program[::-1])
-        for p in module.params:
-            given = launch.args.get(p.name, defaults[p.name])
-            interpreter.values[p.value] = place[p.name] if p.name in place else storage(element_of(p.type)).type(given)
-        interpreter.region(module.body, [])
-
-
-def check(case: Case, module: Module) -> None:
-    """The values that the case expects, from the interpreter."""
-    launch = case.launch(big=False)
-    memories = {name: _memory(v, 0) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
-    after = {name: (memory.copy(), start) for name, (memory, start) in memories.items()}
-    interpret(case, module, after)
-    _check(launch, memories, {name: memory for name, (memory, _) in after.items()})
-
-
-TILE_CASES = [
-    case
-    for family in TILE_FAMILIES.values()
-    for case in family.cases()
-    if case.num_warps in (1, 4) and 0 not in case.launch(big=False).grid
-]
-
-
-@pytest.mark.parametrize("case", TILE_CASES, ids=lambda case: case.id)
-def test_case(case: Case) -> None:
-    check(case, compiled(case))
-
-
-def test_cases_of_async_dot() -> None:
-    """Those of the family that use nothing else of the machine."""
-    ran = 0
-    for case in ASYNC_FAMILIES["wgmma"].cases():
-        module = compiled(case)
-        aliased = any("alias" in op.attrs for op in module.walk())
-        if not aliased and {op.kind for op in module.walk()} <= {*TILE_OPS, *MACHINE}:
-            check(case, module)
-            ran += 1
-    assert ran >= 30
-
-
-def _is_exact(case: Case) -> bool:
-    """Nothing is within a tolerance or left to a check of the case's own."""
-    expected = case.launch(big=False).expect.values()
-    return all(e.check is None and not np.any(e.error) for e in expected)
-
-
-EXACT_CASES = [case for case in TILE_FAMILIES["math"].cases() if case.num_warps == 1 and _is_exact(case)]
-
-
-@pytest.mark.parametrize("case", EXACT_CASES, ids=lambda case: case.id)
-def test_bits_are_those_of_the_emulator(case: Case) -> None:
-    """The sign of every zero too, which the contract leaves open in some places; of NaN only that it is one."""
-    launch = case.launch(big=False)
-    arrays = {name: v.data.copy() for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
-    memories = {name: (array.copy().reshape(-1).view(np.uint8), 0) for name, array in arrays.items()}
-    built = emulate(case.kernel, launch.grid, num_warps=1, **{**launch.args, **arrays})
-    interpret(case, built.module, memories)
-    for name, array in arrays.items():
-        assert same(memories[name][0].view(array.dtype).reshape(array.shape), array), name

@@ -460,10 +460,18 @@ def emulate(
     """
     from tlxc.emulator import launch
 
+    from .agreement import agreement_of
+
     source = Source.of(kernel)
-    named = dict(zip((p.name for p in source.parameters), args)) | constants
+    named = named_arguments(kernel, args, constants)
     types = {name: _type_of(v) for name, v in named.items()}
-    return _emulate(source, grid, named, types, num_warps, target, launch, ctas_per_cga)
+    with agreement_of(kernel, grid, named, num_warps, ctas_per_cga, "the emulator", target):
+        return _emulate(source, grid, named, types, num_warps, target, launch, ctas_per_cga)
+
+
+def named_arguments(kernel: Any, args: Sequence[Any], constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments in order and by name, by name."""
+    return dict(zip((p.name for p in Source.of(kernel).parameters), args)) | dict(constants)
 
 
 def _type_of(value: Any) -> Any:
@@ -524,7 +532,7 @@ def _emulated(value: Any, type_: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------- backends
-def _memory(buffer: Buffer, tail: int) -> tuple[Array, int]:
+def memory_of(buffer: Buffer, tail: int) -> tuple[Array, int]:
     """(bytes with guard zones, where the data starts)"""
     data = buffer.data
     start = GUARD + buffer.offset * data.dtype.itemsize
@@ -534,7 +542,7 @@ def _memory(buffer: Buffer, tail: int) -> tuple[Array, int]:
     return memory, start
 
 
-def _check(launch: Launch, memories: Mapping[str, tuple[Array, int]], after: Mapping[str, Array]) -> None:
+def check_memory(launch: Launch, memories: Mapping[str, tuple[Array, int]], after: Mapping[str, Array]) -> None:
     """Compares the bytes after the launch with what was expected, guard zones included."""
     for name, (memory, start) in memories.items():
         before = launch.args[name].data
@@ -554,10 +562,12 @@ def run_emulated(case: Case, target: str, seed: int | None = None) -> Built | No
     asynchronous copies go in random order."""
     from tlxc.emulator import launch as run
 
+    from .agreement import check_case
+
     launch = case.launch(big=False)
     if 0 in launch.grid:
         return None
-    memories = {name: _memory(v, 0) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
+    memories = {name: memory_of(v, 0) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
     after = {name: memory.copy() for name, (memory, _) in memories.items()}
     named = dict(launch.args)
     for name, (_, start) in memories.items():
@@ -568,7 +578,8 @@ def run_emulated(case: Case, target: str, seed: int | None = None) -> Built | No
             named[name] = Blocks(bytes_, buffer.block, buffer.padding, start, data.shape, dtype)
     source = Source.of(case.kernel)
     built = _emulate(source, launch.grid, named, _types(launch), case.num_warps, target, run, case.cluster, seed)
-    _check(launch, memories, after)
+    check_memory(launch, memories, after)
+    check_case(case, launch, after, "the emulator", target)
     return built
 
 
@@ -589,11 +600,23 @@ def _types(launch: Launch) -> dict[str, Any]:
 
 
 def run_on_gpu(case: Case) -> None:
-    """Launches a case on torch tensors of device 0 and checks memory."""
+    """Launches a case on device 0, checks memory and compares it with what the simulator makes of the same launch; of
+    the small launch where that one takes the simulator too long."""
+    from .agreement import NOTES, SECONDS, TOO_LONG, check_case, target_of_device
+
+    for big in (True, False):
+        launch = case.launch(big)
+        after = _launched(case, launch)
+        if check_case(case, launch, after, "the GPU", target_of_device(), SECONDS, GUARD):
+            return
+    NOTES[TOO_LONG] += 1
+
+
+def _launched(case: Case, launch: Launch) -> dict[str, Array]:
+    """The memories after a launch on torch tensors, checked."""
     import torch
 
-    launch = case.launch(big=True)
-    memories = {name: _memory(v, GUARD) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
+    memories = {name: memory_of(v, GUARD) for name, v in launch.args.items() if isinstance(v, (In, Out, InOut))}
     device = {name: torch.from_numpy(memory).cuda() for name, (memory, _) in memories.items()}
     args = dict(launch.args)
     for name, (_, start) in memories.items():
@@ -605,7 +628,9 @@ def run_on_gpu(case: Case) -> None:
             args[name] = tlxc.TensorDescriptor.from_tensor(args[name], block, padding)
     case.kernel[launch.grid](**args, num_warps=case.num_warps, ctas_per_cga=case.cluster)
     torch.cuda.synchronize()
-    _check(launch, memories, {name: memory.cpu().numpy() for name, memory in device.items()})
+    after = {name: memory.cpu().numpy() for name, memory in device.items()}
+    check_memory(launch, memories, after)
+    return after
 
 
 def launch_on_gpu(
@@ -617,11 +642,20 @@ def launch_on_gpu(
     **constants: Any,
 ) -> None:
     """`emulate` on device 0: NumPy arrays are copied there and back; `(array, byte offset)` becomes a view."""
+    from .agreement import SECONDS, agreement_of, target_of_device
+
+    named = named_arguments(kernel, args, constants)
+    with agreement_of(kernel, grid, named, num_warps, ctas_per_cga, "the GPU", target_of_device(), SECONDS):
+        _launch_on_gpu(kernel, grid, named, num_warps, ctas_per_cga)
+
+
+def _launch_on_gpu(
+    kernel: Any, grid: Sequence[int], named: Mapping[str, Any], num_warps: int, ctas_per_cga: Cluster
+) -> None:
     import torch
 
-    names = (p.name for p in Source.of(kernel).parameters)
     passed, back = {}, []
-    for name, value in (dict(zip(names, args)) | constants).items():
+    for name, value in named.items():
         if isinstance(value, Blocks):
             view = value.view()
             memory = torch.from_numpy(_bytes(view).copy()).cuda()

@@ -279,7 +279,7 @@ def _extremum(kind: str, x: Any, y: Any) -> Any:
 def abs(x: Any) -> Any:
     """The magnitude of x.
 
-    dtypes: signed integers (the smallest wraps to itself) and floats (clears the sign bit, NaN included); unsigned
+    dtypes: signed integers (the smallest wraps to itself) and floats (clears the sign bit; of a NaN a NaN); unsigned
     integers and bools are returned as they are.  A Python number gives a Python number.
     Targets: all.  Errors: pointers.
     Instruction: `abs` (PTX ISA, "abs"), or an operand modifier; LLVM `llvm.fabs`, `llvm.abs`.

@@ -211,7 +211,7 @@ def _program(version: Any, bound: Any, target: Target) -> Program:
             check_supported(module, target)
             # Without `copies` it is known which buffer each copy of a task takes.
             run_passes(module, target, without=("breakpoints", "copies"))
-        found = _programs[key] = Program(module)
+        found = _programs[key] = Program(module, target.vendor)
     return found
 
 

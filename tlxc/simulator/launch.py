@@ -47,7 +47,7 @@ def simulate_grid(
         from .timeline.machine import TimedMachine
         from .timeline.program import TimedProgram
 
-        program, make = TimedProgram(module), partial(TimedMachine, timeline)
+        program, make = TimedProgram(module, program.vendor), partial(TimedMachine, timeline)
     memory = GlobalMemory(arrays)
     values = [_value(p.type, arguments[p.name]) for p in module.params]
     firsts = _clusters(grid, module.cluster)

@@ -13,7 +13,7 @@ from tlxc.ir.types import Barrier, Buffer, Pointer, Tensor, element_of
 
 from .memory import foot_of
 from .provenance import Provenance
-from .values import TILE_OPS
+from .values import TILE_OPS, VENDOR_OPS
 
 # Modes of a step: a value of values; a plain function of the strand; a generator, which may wait.
 PURE, EFFECT, FLOW = range(3)
@@ -44,15 +44,17 @@ class Code:
 
 
 class Program:
-    """`template`: the slots of a strand before it starts, constants filled in.  The last is always None."""
+    """`template`: the slots of a strand before it starts, constants filled in.  The last is always None.  `vendor`: of
+    the hardware whose values are computed."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, vendor: str = "nvidia") -> None:
         from .findings import loops
         from .ops import EFFECTS, FLOWS
         from .ops.task import spread
         from .protocol import Protocol
 
-        self.module = module
+        self.module, self.vendor = module, vendor
+        self._values = {**TILE_OPS, **VENDOR_OPS[vendor]}
         self._effects, self._flows, self._spread = EFFECTS, FLOWS, spread
         self._slots: dict[Value, int] = {}
         self.template: list[Any] = []
@@ -97,8 +99,8 @@ class Program:
             step = Step(op, EFFECT, self._spread, ins, outs)
         elif op.kind in self._effects:
             step = Step(op, EFFECT, self._effects[op.kind], ins, outs)
-        elif op.kind in TILE_OPS:
-            step = Step(op, PURE, TILE_OPS[op.kind], ins, outs)
+        elif op.kind in self._values:
+            step = Step(op, PURE, self._values[op.kind], ins, outs)
             if self._fold(step):
                 return None
         else:

@@ -99,7 +99,7 @@ for _name, _kinds, _extra, _doc in _BINARY:
     row(_name, "math", "a b", 1, traits=f"{ELEMENTWISE} {_extra}", verify=_closed(_kinds), kinds=_kinds, doc=_doc)
 
 _UNARY = (
-    ("neg", NUMBER, "cheap", "Negation; flips the sign bit of a float, NaN included."),
+    ("neg", NUMBER, "cheap", "Negation; flips the sign bit of a float; of a NaN a NaN."),
     ("abs", "int float", "cheap", "Magnitude; clears the sign bit of a float; the smallest integer wraps to itself."),
     ("exp2", "float", "", "2**x in fp32: `ex2.approx.f32` (NVIDIA, max relative error 2**-22), `v_exp_f32` (AMD)."),
     ("log2", "float", "", "log2(x) in fp32: `lg2.approx.f32` (NVIDIA), `v_log_f32` (AMD)."),

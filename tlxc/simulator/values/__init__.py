@@ -4,7 +4,8 @@
 
 Arguments and results are tiles (arrays) or run-time scalars (NumPy scalars) in the storage dtype of their IR type:
 `storage(element)`, which is bool for i1, ml_dtypes.bfloat16 for bf16 and int64, a byte address, for pointers.  `split`
-gives a tuple of two, `dump_layout` None; every other op one value.  Layouts play no part.
+gives a tuple of two, `dump_layout` None; every other op one value.  Layouts play no part.  `VENDOR_OPS` holds, by
+vendor, what differs there.
 
 The rules are those of docs/numerics.md: integers, conversions and comparisons are bit for bit those of the compiled
 code, NaN and the sign of zero included; float arithmetic is rounded once per op and nothing is contracted.
@@ -23,6 +24,6 @@ from .casts import convert
 from .dtypes import Value, quiet, storage
 from .elementwise import BINARY
 from .matmul import matmul
-from .table import TILE_OPS
+from .table import TILE_OPS, VENDOR_OPS
 
-__all__ = ["BINARY", "TILE_OPS", "Value", "convert", "matmul", "quiet", "storage"]
+__all__ = ["BINARY", "TILE_OPS", "VENDOR_OPS", "Value", "convert", "matmul", "quiet", "storage"]

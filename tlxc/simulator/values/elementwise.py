@@ -81,6 +81,11 @@ def rsqrt(x: Value) -> Value:
     return F32.type(1) / np.sqrt(x)
 
 
+def rsqrt_flushed(x: Value) -> Value:
+    """As `v_rsq_f32`: a subnormal counts as zero of its sign."""
+    return rsqrt(np.where(np.abs(x) < np.finfo(F32).tiny, np.copysign(F32.type(0), x), x)[()])
+
+
 UNARY: dict[str, Callable[[Value], Value]] = {
     "neg": operator.neg,
     "abs": operator.abs,

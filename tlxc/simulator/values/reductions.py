@@ -10,7 +10,10 @@ from .dtypes import FLOATS, Value
 
 
 def _sum(x: Value, axis: int) -> Value:
-    return np.add.reduce(x, axis, dtype=x.dtype)
+    """Starts from -0, which changes nothing; NumPy starts some sums from +0, and -0 + -0 then loses its sign."""
+    if x.dtype not in FLOATS:
+        return np.add.reduce(x, axis, dtype=x.dtype)
+    return np.add.reduce(x, axis, dtype=x.dtype, initial=x.dtype.type(-0.0))
 
 
 def _min(x: Value, axis: int) -> Value:

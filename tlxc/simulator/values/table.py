@@ -11,7 +11,7 @@ from tlxc.ir.types import DType, Pointer, element_of
 from . import shapes
 from .casts import convert
 from .dtypes import STORAGE, Value
-from .elementwise import BINARY, PREDICATES, UNARY, address, select
+from .elementwise import BINARY, PREDICATES, UNARY, address, rsqrt_flushed, select
 from .matmul import matmul
 from .reductions import partial_reduce, reduce
 
@@ -76,3 +76,6 @@ TILE_OPS: dict[str, TileOp] = {
     "partial_reduce": lambda op, x: partial_reduce(x[0], op.attrs["axis"], op.attrs["combine"], _shape(op)[-1]),
     "dot": lambda op, x: matmul(op, x[0], x[1], x[2]),
 }
+
+# Where hardware of a vendor computes otherwise than the table.
+VENDOR_OPS: dict[str, dict[str, TileOp]] = {"nvidia": {}, "amd": {"rsqrt": _unary(rsqrt_flushed)}}

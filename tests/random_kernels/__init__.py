@@ -1,0 +1,1 @@
+"""The parts of the generator of random kernels: see `random_programs`."""
