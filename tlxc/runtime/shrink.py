@@ -96,13 +96,9 @@ def shrink(play: Callable[[Recorder], Report | None], first: Recorder, report: R
         at = original.domain
         before = minimal(order[:at], lambda part: search.fails(_front(order, [*part, order[at]])))
         order = _front(order, [*before, order[at]])
-    plain = [
-        {"lazy": lazy, "backwards": backwards}
-        for lazy in (False, True)
-        for backwards in (False, True)
-        if search.fails(order, lazy=lazy, backwards=backwards)
-    ]
-    if not plain:
+    policies = [(lazy, backwards) for lazy in (False, True) for backwards in (False, True)]
+    plain = [search.fails(order, lazy=lazy, backwards=backwards) for lazy, backwards in policies]
+    if not any(plain):
         goals = [(turn.key, turn.until) for turn in original.turns]
         minimal(goals, lambda part: search.fails(order, goals=part, lazy=True))
     _leave_out(search, order)
