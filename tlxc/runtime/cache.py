@@ -36,6 +36,7 @@ DEFAULT_SIZE = 1 << 30
 # A process measures the folder at its first store, and after so many stores or so large a part of the limit.
 STORES_PER_CHECK, LIMIT_PART = 64, 16
 STALE_S = 3600  # a temporary file older than this was left by a killed process
+PARAMETER = "parameter "  # before the names of parameters among the facts
 _SUFFIX = ".tlxc"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -49,14 +50,14 @@ class CacheError(TlxcError):
 
 def stable_text(value: Any) -> str | None:
     """Text that is equal exactly for equal constants, in every process; None for a value that has no such text."""
-    if value is None or isinstance(value, enum.Enum):
-        return f"{type(value).__qualname__}.{getattr(value, 'name', '')}"
-    if isinstance(value, (bool, int, str, bytes)):
-        return f"{type(value).__name__}:{value!r}"
-    if isinstance(value, float):
-        return f"float:{value.hex()}"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__qualname__}.{value.name}({stable_text(value.value)})"
+    if value is None or isinstance(value, (bool, str, bytes)):
+        return repr(value)
+    if isinstance(value, (int, float)):
+        return (int if isinstance(value, int) else float).__repr__(value)
     if isinstance(value, DType):
-        return f"dtype:{value.short}"
+        return repr(value)
     if isinstance(value, (tuple, list)):
         return _stable_sequence(type(value).__name__, value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -90,7 +91,7 @@ def facts(source_digest: str, signature: Signature, target: Target, assembler: s
     Source (with what it inlines and the constants it reads), signature, target, the files of tlxc, and the versions of
     LLVM (which llvmlite brings) and the assembler.
     """
-    constants = {name: stable_text(value) for name, value in signature.constants}
+    constants = {f"{PARAMETER}{name}": stable_text(value) for name, value in signature.constants}
     if None in constants.values():
         return None
     import llvmlite
@@ -104,8 +105,8 @@ def facts(source_digest: str, signature: Signature, target: Target, assembler: s
         "num_warps": str(signature.num_warps),
         "maxnreg": str(signature.maxnreg),
         "ctas_per_cga": str(signature.cluster),
-        **{f"constant {name}": str(text) for name, text in constants.items()},
-        **{f"argument {name}": f"{a.type} {a.align} {a.divisible}" for name, a in signature.arguments},
+        **{name: f"= {text}" for name, text in constants.items()},
+        **{f"{PARAMETER}{name}": str(argument) for name, argument in signature.arguments},
     }
 
 

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
 from tlxc.runtime import cuda, simulate
-from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
+from tlxc.runtime.artifact import CompiledKernel, assembler_for, build, facts_of
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
-from tlxc.runtime.grid import Cluster, check_cluster, extents
+from tlxc.runtime.grid import check_cluster, extents
 from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording, with_workspace
+from tlxc.runtime.variants import Variant, explain, log, variant
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -31,19 +32,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class CaptureError(TlxcError):
     """A launch would have to compile or load a kernel while its stream is being captured into a CUDA graph."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One specialisation that was compiled or read from the cache, and why it was wanted."""
-
-    reason: str
-    target: str
-    num_warps: int
-    maxnreg: int | None
-    cluster: Cluster
-    arguments: Mapping[str, str]
-    compiled: CompiledKernel
 
 
 @dataclass
@@ -183,12 +171,24 @@ class Kernel:
         if grid is not None and not callable(grid):
             extents(grid)
         version, _, bound = self.ahead(args, kwargs)
-        if target is not None:
-            return self._compiled(version, bound, _target(target))
-        gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else current_device())
-        compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu)
-        compiled.load(gpu)
+        chosen, gpu = _place(bound, target)
+        compiled = self._compiled(version, bound, chosen, gpu)
+        if gpu is not None:
+            compiled.load(gpu)
         return compiled
+
+    def explain_recompile(self, *args: Any, target: str | Target | None = None, **kwargs: Any) -> str:
+        """Whether a launch with these arguments runs what this process has, reads the cache or compiles, and what is
+        different from the nearest other specialisation, in this process or in the cache.
+
+        Compiles and launches nothing.  Arguments and `target` as for `warmup`.
+        """
+        version, _, bound = self.ahead(args, kwargs)
+        chosen, gpu = _place(bound, target)
+        assembler = assembler_for(chosen, gpu)
+        slot = version.slots.get((chosen.name, assembler, *bound.identity))
+        facts = facts_of(version.digest, bound.signature, chosen, assembler)
+        return explain(self.name, facts, slot.compiled if slot else None, self._variants)
 
     def ahead(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], stand_for: Callable[[Any], Any] = lambda value: value
@@ -300,27 +300,23 @@ class Kernel:
                 if slot.compiled is None:
                     before()
                     compiled = build(version.digest, version.source, bound.signature, target, assembler)
-                    self._variants.append(self._variant(bound.signature, target, compiled))
+                    made = variant(self._variants, bound.signature, target.name, compiled)
+                    self._variants.append(made)
                     slot.compiled = compiled
+                    log(self.name, made, self._variants)
         return slot.compiled
-
-    def _variant(self, signature: Signature, target: Target, compiled: CompiledKernel) -> Variant:
-        arguments = describe_signature(signature)
-        reason = "first use"
-        peers = [v for v in self._variants if v.target == target.name]
-        if self._variants and not peers:
-            reason = f"first use on {target.name}"
-        elif peers:
-            facts = {**arguments, **_options(signature)}
-            reason = min((_difference({**v.arguments, **_options(v)}, facts) for v in peers), key=len)
-            reason = reason or "a module constant or the source changed"
-        return Variant(
-            reason, target.name, signature.num_warps, signature.maxnreg, signature.cluster, arguments, compiled
-        )
 
 
 def _target(target: str | Target) -> Target:
     return target if isinstance(target, Target) else get_target(str(target))
+
+
+def _place(bound: Bound, target: str | Target | None) -> tuple[Target, cuda.Device | None]:
+    """Where a specialisation shall run: the given target, or the GPU of its arguments, else the current one."""
+    if target is not None:
+        return _target(target), None
+    gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else current_device())
+    return cuda.target_of(gpu), gpu
 
 
 def _maps(kinds: bytes, compiled: CompiledKernel) -> dict[int, MapShape]:
@@ -339,21 +335,3 @@ def _hashable(key: Key) -> bool:
     except TypeError:
         return False
     return True
-
-
-def describe_signature(signature: Signature) -> dict[str, str]:
-    """Each parameter's specialisation in words."""
-    words = {name: f"= {value!r}" for name, value in signature.constants}
-    for name, argument in signature.arguments:
-        aligned = f", {argument.align}-byte aligned" if argument.align else ""
-        divisible = f", multiple of {argument.divisible}" if argument.divisible > 1 else ""
-        words[name] = f"{argument.type}{aligned}{divisible}"
-    return words
-
-
-def _options(of: Signature | Variant) -> dict[str, str]:
-    return {"num_warps": str(of.num_warps), "maxnreg": str(of.maxnreg), "ctas_per_cga": str(of.cluster)}
-
-
-def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {old.get(name)} -> {text}" for name, text in new.items() if old.get(name) != text)
