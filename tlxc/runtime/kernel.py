@@ -6,8 +6,10 @@ for one specialisation on one device; the plan is called.  Everything else happe
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, update_wrapper
@@ -19,6 +21,7 @@ from tlxc.runtime import cuda, simulate
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build, facts_of
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
+from tlxc.runtime.forks import FIRST_USE
 from tlxc.runtime.grid import check_cluster, extents
 from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording, with_workspace
 from tlxc.runtime.variants import Variant, explain, log, variant
@@ -114,6 +117,7 @@ class Kernel:
         self._versions: dict[str, _Version] = {}
         self.state: _Version  # what launches use; set by `renew`
         self._run: Callable[..., CompiledKernel | None] = self._first_run
+        _kernels.add(self)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -145,6 +149,7 @@ class Kernel:
         that are not given are the kernel's own."""
         return self._binder.declared_signature(constants, num_warps, maxnreg, ctas_per_cga)
 
+    @FIRST_USE
     def compile(
         self,
         target: str | Target,
@@ -160,6 +165,7 @@ class Kernel:
         version = self.renew()
         return build(version.digest, version.source, signature, chosen, assembler_for(chosen, None))
 
+    @FIRST_USE
     def warmup(self, *args: Any, grid: Any = None, target: str | Target | None = None, **kwargs: Any) -> CompiledKernel:
         """Compiles the specialisation for these arguments, without launching.
 
@@ -210,12 +216,14 @@ class Kernel:
     def _functions(self) -> tuple[Callable[..., Any], Callable[..., Given]]:
         return self._binder.generate(self)
 
+    @FIRST_USE
     def _first_run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Stands for the generated function until it is wanted: decorating a function shall cost nothing."""
         self.renew()
         self._run = self._functions[0]
         return self._run(grid, *args, **kwargs)
 
+    @FIRST_USE
     def renew(self) -> _Version:
         """The version for the present values of the module constants; the one that launches use from now on."""
         with self._lock:
@@ -251,6 +259,7 @@ class Kernel:
     def refuse(self, status: int) -> cuda.DriverError:
         return cuda.failure(cuda.driver(), status, f"Launching {self.name}", cuda.LaunchError)
 
+    @FIRST_USE
     def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound) -> Plan:
         """Compiles, loads and remembers what a key stands for."""
         gpu = cuda.device(key[-1])
@@ -305,6 +314,20 @@ class Kernel:
                     slot.compiled = compiled
                     log(self.name, made, self._variants)
         return slot.compiled
+
+
+_kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
+
+
+def _forget_plans() -> None:
+    """In a forked process: what was loaded before cannot be launched, and making a plan anew says why."""
+    for kernel in _kernels:
+        for version in kernel._versions.values():
+            version.plans.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_plans)
 
 
 def _target(target: str | Target) -> Target:

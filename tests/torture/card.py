@@ -1,0 +1,123 @@
+"""GPUs through the driver's library, without torch: arrays, streams and captures of the torture test.
+
+The library is NVIDIA's or the stand-in, whichever the loader finds as libcuda.so.1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tlxc.runtime import cuda
+from tlxc.runtime import kernel as kernel_module
+
+_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_streams = threading.local()
+
+
+def call(name: str, *arguments: Any) -> None:
+    status = getattr(ctypes.CDLL("libcuda.so.1"), name)(*arguments)
+    assert status == 0, f"{name} returned {status}"
+
+
+class Float32:
+    """Prints as torch's dtype does."""
+
+    def __repr__(self) -> str:
+        return "torch.float32"
+
+
+_FLOAT32 = Float32()
+
+
+class Array:
+    """Floats on a GPU, as the runtime sees a torch tensor."""
+
+    dtype = _FLOAT32
+
+    def __init__(self, gpu: cuda.Device, length: int) -> None:
+        self._gpu, self._length = gpu, length
+        address = ctypes.c_uint64()
+        with cuda.in_context(gpu):
+            call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(4 * length))
+        self._address = address.value
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def get_device(self) -> int:
+        return self._gpu.ordinal
+
+    def write(self, values: np.ndarray) -> None:
+        values = np.ascontiguousarray(values, np.float32)
+        self._copy("cuMemcpyHtoD_v2", ctypes.c_uint64(self._address), ctypes.c_void_p(values.ctypes.data))
+
+    def read(self) -> np.ndarray:
+        values = np.empty(self._length, np.float32)
+        self._copy("cuMemcpyDtoH_v2", ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(self._address))
+        return values
+
+    def _copy(self, name: str, to: Any, source: Any) -> None:
+        with cuda.in_context(self._gpu):
+            call(name, to, source, ctypes.c_size_t(4 * self._length))
+
+
+class Stream:
+    """A stream of one GPU; launches of the thread go into it while it is `current`."""
+
+    def __init__(self, gpu: cuda.Device) -> None:
+        self._gpu = gpu
+        handle = ctypes.c_void_p()
+        with cuda.in_context(gpu):
+            call("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(_NON_BLOCKING))
+        self.handle = handle
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        _streams.handle = self.handle.value
+        try:
+            yield
+        finally:
+            _streams.handle = 0
+
+    def synchronize(self) -> None:
+        with cuda.in_context(self._gpu):
+            call("cuStreamSynchronize", self.handle)
+
+    def captured(self, launches: Callable[[], None]) -> Graph:
+        """The graph of some launches."""
+        graph, exec_ = ctypes.c_void_p(), ctypes.c_void_p()
+        with cuda.in_context(self._gpu):
+            call("cuStreamBeginCapture_v2", self.handle, ctypes.c_int(_THREAD_LOCAL))
+            try:
+                with self.current():
+                    launches()
+            finally:
+                call("cuStreamEndCapture", self.handle, ctypes.byref(graph))
+            call("cuGraphInstantiateWithFlags", ctypes.byref(exec_), graph, ctypes.c_ulonglong(0))
+        return Graph(self, self._gpu, graph, exec_)
+
+
+class Graph:
+    """A captured graph, to be replayed once."""
+
+    def __init__(self, stream: Stream, gpu: cuda.Device, graph: ctypes.c_void_p, exec_: ctypes.c_void_p) -> None:
+        self._stream, self._gpu, self._graph, self._exec = stream, gpu, graph, exec_
+
+    def replay(self) -> None:
+        with cuda.in_context(self._gpu):
+            call("cuGraphLaunch", self._exec, self._stream.handle)
+            call("cuStreamSynchronize", self._stream.handle)
+            call("cuGraphExecDestroy", self._exec)
+            call("cuGraphDestroy", self._graph)
+
+
+def tell_streams() -> None:
+    """Launches find the current stream as they find torch's."""
+    kernel_module.torch_stream = lambda: lambda device: getattr(_streams, "handle", 0) or 0
