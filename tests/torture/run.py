@@ -54,6 +54,7 @@ def delete(path: Path) -> None:
 
 
 def replace_by_junk(path: Path) -> None:
+    path.unlink()  # it may be a pipe, which would keep a writer waiting
     path.write_bytes(random.randbytes(random.randrange(1, 5000)))
 
 
@@ -98,7 +99,7 @@ FAULTS: tuple[tuple[Callable[[Path], None], int], ...] = (
 
 
 def inject(folder: Path, counts: collections.Counter[str]) -> None:
-    """One fault to one entry; a folder or a loop that stands in the way for long is cleared."""
+    """One fault to one entry; a folder that stands in the way of one is cleared."""
     fault = random.choices([fault for fault, _ in FAULTS], [weight for _, weight in FAULTS])[0]
     paths = sorted(folder.glob("*.tlxc"))
     if not paths:

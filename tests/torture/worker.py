@@ -27,7 +27,7 @@ import numpy as np
 
 import tlxc
 from tlxc import tl
-from tlxc.runtime import cuda
+from tlxc.runtime import cuda, forks
 from tlxc.runtime.kernel import CaptureError
 
 LENGTH, BLOCK = 1024, 256
@@ -128,7 +128,7 @@ class Thread:
     def fork(self, device: int) -> None:
         """A child of a process that uses CUDA cannot launch, and is told so."""
         kernel, (given, named) = self.kernel(), self.arguments(device)
-        child = os.fork()
+        child = timed_fork()
         if not child:
             os._exit(_refused(kernel, given, named) and _refused(fresh(), given, named))
         end = time.monotonic() + GRACE_S
@@ -137,6 +137,14 @@ class Thread:
                 os.kill(child, signal.SIGABRT)
                 raise AssertionError(f"the forked child {child} hangs")
             time.sleep(0.01)
+
+
+def timed_fork() -> int:
+    """os.fork(), which waits for threads that compile, but not for ever."""
+    began = time.monotonic()
+    child = os.fork()
+    assert time.monotonic() - began < forks.WAIT_S, "a fork waited for a thread that did not get on"
+    return child
 
 
 def _refused(kernel: Any, given: tuple[Any, ...], named: dict[str, Any]) -> int:
@@ -191,7 +199,7 @@ def forked(seconds: float, threads: int, seed: int, result: Path) -> int:
     for thread in compiling:
         thread.start()
     time.sleep(0.5)
-    child = os.fork()
+    child = timed_fork()
     if not child:
         os._exit(work(seconds, threads, seed, result))
     stop.set()

@@ -6,12 +6,16 @@ ready do not enter it.  That CUDA itself does not survive a fork is `cuda.driver
 
 from __future__ import annotations
 
+# They take locks of their own before a fork, in the reverse order of registration.  Threads inside use them, so a fork
+# must have waited for those threads by then: both are imported before this module registers itself.
+import concurrent.futures.thread  # noqa: F401
+import logging  # noqa: F401
 import os
 import threading
 from contextlib import ContextDecorator
 from typing import Any
 
-WAIT_S = 60  # a fork waits no longer: it is the caller's, who may hold what a thread inside waits for
+WAIT_S = 20  # a fork waits no longer: its caller may hold what a thread inside waits for
 
 
 class _Gate(ContextDecorator):
