@@ -36,43 +36,11 @@ class Float32:
 _FLOAT32 = Float32()
 
 
-class Array:
-    """Floats on a GPU, as the runtime sees a torch tensor."""
-
-    dtype = _FLOAT32
-
-    def __init__(self, gpu: cuda.Device, length: int) -> None:
-        self._gpu, self._length = gpu, length
-        address = ctypes.c_uint64()
-        with cuda.in_context(gpu):
-            call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(4 * length))
-        self._address = address.value
-
-    def data_ptr(self) -> int:
-        return self._address
-
-    def get_device(self) -> int:
-        return self._gpu.ordinal
-
-    def write(self, values: np.ndarray) -> None:
-        values = np.ascontiguousarray(values, np.float32)
-        self._copy("cuMemcpyHtoD_v2", ctypes.c_uint64(self._address), ctypes.c_void_p(values.ctypes.data))
-
-    def read(self) -> np.ndarray:
-        values = np.empty(self._length, np.float32)
-        self._copy("cuMemcpyDtoH_v2", ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(self._address))
-        return values
-
-    def _copy(self, name: str, to: Any, source: Any) -> None:
-        with cuda.in_context(self._gpu):
-            call(name, to, source, ctypes.c_size_t(4 * self._length))
-
-
 class Stream:
     """A stream of one GPU; launches of the thread go into it while it is `current`."""
 
     def __init__(self, gpu: cuda.Device) -> None:
-        self._gpu = gpu
+        self.gpu = gpu
         handle = ctypes.c_void_p()
         with cuda.in_context(gpu):
             call("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(_NON_BLOCKING))
@@ -86,14 +54,10 @@ class Stream:
         finally:
             _streams.handle = 0
 
-    def synchronize(self) -> None:
-        with cuda.in_context(self._gpu):
-            call("cuStreamSynchronize", self.handle)
-
     def captured(self, launches: Callable[[], None]) -> Graph:
         """The graph of some launches."""
         graph, exec_ = ctypes.c_void_p(), ctypes.c_void_p()
-        with cuda.in_context(self._gpu):
+        with cuda.in_context(self.gpu):
             call("cuStreamBeginCapture_v2", self.handle, ctypes.c_int(_THREAD_LOCAL))
             try:
                 with self.current():
@@ -101,17 +65,50 @@ class Stream:
             finally:
                 call("cuStreamEndCapture", self.handle, ctypes.byref(graph))
             call("cuGraphInstantiateWithFlags", ctypes.byref(exec_), graph, ctypes.c_ulonglong(0))
-        return Graph(self, self._gpu, graph, exec_)
+        return Graph(self, graph, exec_)
+
+
+class Array:
+    """Floats on a stream's GPU, as the runtime sees a torch tensor; copied in the order of the stream."""
+
+    dtype = _FLOAT32
+
+    def __init__(self, stream: Stream, length: int) -> None:
+        self._stream, self._length = stream, length
+        address = ctypes.c_uint64()
+        with cuda.in_context(stream.gpu):
+            call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(4 * length))
+        self._address = address.value
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def get_device(self) -> int:
+        return self._stream.gpu.ordinal
+
+    def write(self, values: np.ndarray) -> None:
+        values = np.ascontiguousarray(values, np.float32)
+        self._copy("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(self._address), ctypes.c_void_p(values.ctypes.data))
+
+    def read(self) -> np.ndarray:
+        values = np.empty(self._length, np.float32)
+        self._copy("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(self._address))
+        return values
+
+    def _copy(self, name: str, to: Any, source: Any) -> None:
+        with cuda.in_context(self._stream.gpu):
+            call(name, to, source, ctypes.c_size_t(4 * self._length), self._stream.handle)
+            call("cuStreamSynchronize", self._stream.handle)
 
 
 class Graph:
     """A captured graph, to be replayed once."""
 
-    def __init__(self, stream: Stream, gpu: cuda.Device, graph: ctypes.c_void_p, exec_: ctypes.c_void_p) -> None:
-        self._stream, self._gpu, self._graph, self._exec = stream, gpu, graph, exec_
+    def __init__(self, stream: Stream, graph: ctypes.c_void_p, exec_: ctypes.c_void_p) -> None:
+        self._stream, self._graph, self._exec = stream, graph, exec_
 
     def replay(self) -> None:
-        with cuda.in_context(self._gpu):
+        with cuda.in_context(self._stream.gpu):
             call("cuGraphLaunch", self._exec, self._stream.handle)
             call("cuStreamSynchronize", self._stream.handle)
             call("cuGraphExecDestroy", self._exec)

@@ -125,8 +125,8 @@ static int is_of(const Context *context, const void *address, size_t size) {
     return at >= context->memory && at + size <= context->memory + MEMORY;
 }
 
-API cuMemcpyHtoD_v2(void *to, const void *from, size_t size) { ENTER; memcpy(to, from, size); return SUCCESS; }
-API cuMemcpyDtoH_v2(void *to, const void *from, size_t size) { ENTER; memcpy(to, from, size); return SUCCESS; }
+API cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t size, void *stream) { ENTER; memcpy(to, from, size); return SUCCESS; }
+API cuMemcpyDtoHAsync_v2(void *to, const void *from, size_t size, void *stream) { ENTER; memcpy(to, from, size); return SUCCESS; }
 
 API cuPointerGetAttribute(int *value, int attribute, uint64_t address) {
     ENTER;

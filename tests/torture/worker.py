@@ -66,9 +66,9 @@ class Thread:
 
         self.random, self.shared, self.counts = random.Random(seed), shared, counts
         self.gpus = [cuda.device(ordinal) for ordinal in range(devices)]
-        self.x = [Array(gpu, LENGTH) for gpu in self.gpus]
-        self.out = [Array(gpu, LENGTH) for gpu in self.gpus]
         self.streams = [Stream(gpu) for gpu in self.gpus]
+        self.x = [Array(stream, LENGTH) for stream in self.streams]
+        self.out = [Array(stream, LENGTH) for stream in self.streams]
         self.values = np.array([self.random.randrange(-1000, 1000) for _ in range(LENGTH)], np.float32)
         for x in self.x:
             x.write(self.values)
@@ -103,7 +103,6 @@ class Thread:
         self.out[device].write(np.full(LENGTH, np.nan))
         with self.streams[device].current():
             self.kernel()[(tlxc.cdiv(given[2], BLOCK),)](*given, **named)
-        self.streams[device].synchronize()
         self.check(given, named)
 
     def capture(self, device: int) -> None:

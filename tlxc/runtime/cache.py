@@ -260,8 +260,8 @@ class Cache:
         return sorted(found, key=lambda stored: (-stored.used, stored.path))
 
     def is_sound(self, stored: Stored) -> bool:
-        """Whether a launch would take the entry."""
-        return read_entry(stored.path, stored.key, self.limit) is not None
+        """Whether a launch would take the entry, or it is gone meanwhile."""
+        return read_entry(stored.path, stored.key, self.limit) is not None or not os.path.lexists(stored.path)
 
     def remove(self, stored: Stored) -> bool:
         """Deletes one entry; whether it is gone.  Processes that run its code keep it."""
