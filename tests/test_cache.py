@@ -122,7 +122,7 @@ def test_a_folder_that_cannot_be_written_warns_once(tmp_path: Path, recwarn: pyt
         assert cache.load(KEY) is None
     (warning,) = recwarn.list
     assert str(warning.message) == (
-        f"tlxc: cannot write its cache folder {cache.folder} (Not a directory); kernels compile anew in every process. "
+        f"tlxc cannot write its cache folder {cache.folder} (Not a directory); kernels compile anew in every process. "
         "Set TLXC_CACHE_DIR to a folder that can be written."
     )
 
@@ -139,7 +139,7 @@ def test_without_a_home_folder_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, 
     with pytest.warns(RuntimeWarning) as warned:
         cache.store(KEY, ENTRY)
     assert str(warned[0].message) == (
-        "tlxc: there is no home folder to keep its cache in; kernels compile anew in every process. Set TLXC_CACHE_DIR "
+        "tlxc finds no home folder to keep its cache in; kernels compile anew in every process. Set TLXC_CACHE_DIR "
         "to a folder that can be written."
     )
     assert cache.load(KEY) is None and cache.entries() == [] and list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc check`, `tlxc run`, `tlxc cache`, `tlxc targets`.
+"""The command line: `tlxc compile inspect check trace run cache targets`.
 
 Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
 Needs no GPU and opens no driver.
@@ -359,6 +359,7 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
     metavar="DIR",
     help="Folder for the files [default: this one].",
 )
+@click.option("--timings", is_flag=True, help="How long each stage took.")
 def compile_command(
     reference: str,
     targets: tuple[Target, ...],
@@ -368,6 +369,7 @@ def compile_command(
     ctas_per_cga: tuple[int, ...] | None,
     emit: Sequence[str],
     folder: Path,
+    timings: bool,
 ) -> None:
     """Compiles a kernel to binaries, and says what it takes of the GPU.
 
@@ -387,6 +389,15 @@ def compile_command(
         click.echo(resource_line(compiled))
         for note in compiled.metadata["notes"]:
             click.echo(f"  note: {note}")
+        if timings:
+            click.echo(timing_table(compiled.metadata["timings"]))
+
+
+def timing_table(stages: Mapping[str, float]) -> str:
+    """Milliseconds of each stage, and its share of all."""
+    total = sum(stages.values())
+    rows = [*stages.items(), ("total", total)]
+    return "\n".join(f"  {name:<14} {ms:9.2f} ms {100 * ms / total:6.1f} %" for name, ms in rows)
 
 
 def _write(compiled: Compiled, signature: Signature, target: Target, emit: Sequence[str], folder: Path) -> None:
@@ -531,6 +542,45 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
         if o.report is not None:
             click.echo(str(o.report))
     if any(o.report is not None for o in outcomes):
+        raise SystemExit(1)
+
+
+def parse_trace(context: click.Context, parameter: click.Parameter, name: str | None) -> Path | None:
+    """A file name whose suffix says how a timeline is written."""
+    from tlxc.simulator.timeline import form_of
+
+    try:
+        if name is not None:
+            form_of(Path(name))
+    except TlxcError as error:
+        raise click.BadParameter(str(error)) from error
+    return None if name is None else Path(name)
+
+
+@main.command("trace")
+@click.argument("reference", metavar="FILE[:KERNEL]")
+@click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
+@click.option("--seed", default=0, type=click.IntRange(0), metavar="SEED", help="Of ties [default: 0].")
+@click.option("-o", "out", callback=parse_trace, metavar="OUT", help="Write .json (Perfetto), .html or .svg.")
+def trace_command(reference: str, target: Target, seed: int, out: Path | None) -> None:
+    """Runs the examples of a kernel (@kernel.example) on the clock of the target's time model, and tells what was busy,
+    who waited for what, and the bottleneck.
+
+    The times are a model, not a measurement.  The kernel is checked as by `tlxc check`; exit status 1 for a report.
+    """
+    from tlxc.runtime.trace import trace
+    from tlxc.simulator.timeline import form_of, summarise, text
+
+    file, name = split_reference(reference)
+    kernel = find_kernel(load_file(file), file, name)
+    with _progress(len(kernel.examples)) as done:
+        timeline, error = trace(kernel, target, seed, done)
+    if out is not None and timeline.launches:
+        write_file(out, form_of(out)(timeline))
+    for launch in timeline.launches:
+        click.echo(text(timeline, summarise(launch)))
+    if error is not None:
+        click.echo(str(error.report))
         raise SystemExit(1)
 
 

@@ -6,19 +6,15 @@ The library is NVIDIA's or the stand-in, whichever the loader finds as libcuda.s
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tlxc.runtime import cuda
-from tlxc.runtime import kernel as kernel_module
 
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
-_streams = threading.local()
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -37,7 +33,7 @@ _FLOAT32 = Float32()
 
 
 class Stream:
-    """A stream of one GPU; launches of the thread go into it while it is `current`."""
+    """A stream of one GPU; `handle` is what launches take."""
 
     def __init__(self, gpu: cuda.Device) -> None:
         self.gpu = gpu
@@ -46,22 +42,13 @@ class Stream:
             call("cuStreamCreate", ctypes.byref(handle), ctypes.c_uint(_NON_BLOCKING))
         self.handle = handle
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        _streams.handle = self.handle.value
-        try:
-            yield
-        finally:
-            _streams.handle = 0
-
     def captured(self, launches: Callable[[], None]) -> Graph:
         """The graph of some launches."""
         graph, exec_ = ctypes.c_void_p(), ctypes.c_void_p()
         with cuda.in_context(self.gpu):
             call("cuStreamBeginCapture_v2", self.handle, ctypes.c_int(_THREAD_LOCAL))
             try:
-                with self.current():
-                    launches()
+                launches()
             finally:
                 call("cuStreamEndCapture", self.handle, ctypes.byref(graph))
             call("cuGraphInstantiateWithFlags", ctypes.byref(exec_), graph, ctypes.c_ulonglong(0))
@@ -113,8 +100,3 @@ class Graph:
             call("cuStreamSynchronize", self._stream.handle)
             call("cuGraphExecDestroy", self._exec)
             call("cuGraphDestroy", self._graph)
-
-
-def tell_streams() -> None:
-    """Launches find the current stream as they find torch's."""
-    kernel_module.torch_stream = lambda: lambda device: getattr(_streams, "handle", 0) or 0

@@ -128,6 +128,11 @@ static int is_of(const Context *context, const void *address, size_t size) {
 API cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t size, void *stream) { ENTER; memcpy(to, from, size); return SUCCESS; }
 API cuMemcpyDtoHAsync_v2(void *to, const void *from, size_t size, void *stream) { ENTER; memcpy(to, from, size); return SUCCESS; }
 
+/* Part of the library, but of no use to that one kernel */
+API cuMemAllocAsync(uint64_t *address, size_t size, void *stream) { ENTER; return INVALID_VALUE; }
+API cuMemFreeAsync(uint64_t address, void *stream) { ENTER; return INVALID_VALUE; }
+API cuTensorMapEncodeTiled(void *map, ...) { ENTER; return INVALID_VALUE; }
+
 API cuPointerGetAttribute(int *value, int attribute, uint64_t address) {
     ENTER;
     enum { DEVICE_ORDINAL = 9 };

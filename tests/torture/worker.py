@@ -20,6 +20,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,7 @@ class Thread:
             x.write(self.values)
 
     def step(self) -> None:
-        kind = self.random.choices((self.launch, self.capture, self.fork), (200, 10, 1))[0]
+        kind = self.random.choices((self.launch, self.prepared, self.capture, self.fork), (200, 10, 10, 1))[0]
         kind(self.random.randrange(len(self.gpus)))
         self.counts[kind.__name__] += 1
 
@@ -90,7 +92,9 @@ class Thread:
         if self.random.random() < 0.5:
             n = max(n // 16 * 16, 16)
         given = (self.x[device], self.out[device], n, float(self.random.randrange(-100, 100)))
-        return given, {"FACTOR": self.random.choice(FACTORS), "BLOCK": BLOCK, "num_warps": self.random.choice(WARPS)}
+        factor, warps = self.random.choice(FACTORS), self.random.choice(WARPS)
+        stream = self.streams[device].handle.value
+        return given, {"FACTOR": factor, "BLOCK": BLOCK, "num_warps": warps, "stream": stream}
 
     def check(self, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         _, out, n, s = given
@@ -101,14 +105,21 @@ class Thread:
     def launch(self, device: int) -> None:
         given, named = self.arguments(device)
         self.out[device].write(np.full(LENGTH, np.nan))
-        with self.streams[device].current():
-            self.kernel()[(tlxc.cdiv(given[2], BLOCK),)](*given, **named)
+        self.kernel()[_grid(given)](*given, **named)
         self.check(given, named)
+
+    def prepared(self, device: int) -> None:
+        given, named = self.arguments(device)
+        launch = self.kernel().prepare(*given, grid=_grid(given), **named)
+        for _ in range(3):
+            self.out[device].write(np.full(LENGTH, np.nan))
+            launch()
+            self.check(given, named)
 
     def capture(self, device: int) -> None:
         """A launch of what is ready becomes part of the graph; one of what is not is refused and does it no harm."""
         kernel, (given, named) = self.kernel(), self.arguments(device)
-        grid = (tlxc.cdiv(given[2], BLOCK),)
+        grid = _grid(given)
         kernel.warmup(*given, **named)
 
         def launches() -> None:
@@ -127,15 +138,18 @@ class Thread:
     def fork(self, device: int) -> None:
         """A child of a process that uses CUDA cannot launch, and is told so."""
         kernel, (given, named) = self.kernel(), self.arguments(device)
+        prepared = kernel.prepare(*given, grid=_grid(given), **named)
         child = timed_fork()
         if not child:
-            os._exit(_refused(kernel, given, named) and _refused(fresh(), given, named))
+            tried = (partial(kernel[(1,)], *given, **named), partial(fresh()[(1,)], *given, **named), prepared)
+            os._exit(not all(map(_is_refused, tried)))
         end = time.monotonic() + GRACE_S
-        while os.waitpid(child, os.WNOHANG)[0] == 0:
+        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
             if time.monotonic() > end:
                 os.kill(child, signal.SIGABRT)
                 raise AssertionError(f"the forked child {child} hangs")
             time.sleep(0.01)
+        assert ended[1] == 0, f"a launch in the forked child raised no ForkError: status {ended[1]}"
 
 
 def timed_fork() -> int:
@@ -146,22 +160,23 @@ def timed_fork() -> int:
     return child
 
 
-def _refused(kernel: Any, given: tuple[Any, ...], named: dict[str, Any]) -> int:
-    """0 where a launch raises `ForkError`."""
+def _grid(given: tuple[Any, ...]) -> tuple[int]:
+    return (tlxc.cdiv(given[2], BLOCK),)
+
+
+def _is_refused(launch: Callable[[], Any]) -> bool:
+    """Whether a launch raises `ForkError`."""
     try:
-        kernel[(1,)](*given, **named)
+        launch()
     except cuda.ForkError:
-        return 0
+        return True
     except BaseException:
         traceback.print_exc()
-    return 1
+    return False
 
 
 def work(seconds: float, threads: int, seed: int, result: Path) -> int:
     """Runs the threads until the time is over; the exit status."""
-    from card import tell_streams
-
-    tell_streams()
     end = time.monotonic() + seconds
     faulthandler.dump_traceback_later(seconds + GRACE_S, exit=True)
     devices = min(cuda.device_count(), 2)

@@ -188,7 +188,7 @@ class Cache:
         if len(data) > self.limit:
             return
         if self.folder is None:
-            self._warn("there is no home folder to keep its cache in")
+            self._warn("finds no home folder to keep its cache in")
             return
         number = next(self._numbers)
         try:
@@ -216,7 +216,7 @@ class Cache:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"tlxc: {what}; kernels compile anew in every process. Set TLXC_CACHE_DIR to a folder that can be "
+                f"tlxc {what}; kernels compile anew in every process. Set TLXC_CACHE_DIR to a folder that can be "
                 "written.",
                 RuntimeWarning,
                 stacklevel=3,

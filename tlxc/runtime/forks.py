@@ -12,14 +12,13 @@ import concurrent.futures.thread  # noqa: F401
 import logging  # noqa: F401
 import os
 import threading
-from contextlib import ContextDecorator
 from typing import Any
 
 WAIT_S = 20  # a fork waits no longer: its caller may hold what a thread inside waits for
 
 
-class _Gate(ContextDecorator):
-    """A context, or a decorator, that any number of threads may be in, but not during a fork."""
+class _Gate:
+    """A context that any number of threads may be in, but not during a fork."""
 
     def __init__(self) -> None:
         self._own = threading.local()  # `depth`: how often this thread has entered

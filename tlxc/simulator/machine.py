@@ -75,7 +75,7 @@ class Strand:
         self.first_warp = first_warp
         self.env = list(parent.env)
         self.clock = parent.clock.copy()
-        self.clock.g[0, self.number] = self.epoch
+        self.clock.g[:2, self.number] = self.epoch
         self.flow = run_code(self, code)
         self.done, self.blocked = False, None
         self.machine.enter(self)
@@ -113,6 +113,7 @@ class Cta:
         self.strands: list[Strand | None] = [None] * machine.program.regions
         self.active = 1
         self.initialised = 0
+        self.stored = 0  # accesses of st.async that wrote its memory, as bits
         self.exited = False
         self.reached: list[tuple[Strand, int, int | None, Op]] = []
 
@@ -124,13 +125,15 @@ class Cta:
         found = self.strands[index]
         if found is None:
             number = self.first_number + index
-            found = self.strands[index] = Strand(self.machine, self, number, "", 0)
+            found = self.strands[index] = self.machine.strand_type(self.machine, self, number, "", 0)
             self.machine.strands[number] = found
         return found
 
 
 class Machine:
     """`domain` numbers the machines of a launch.  `deferred`: a report that another may explain better."""
+
+    strand_type: type[Strand] = Strand
 
     def __init__(
         self, program: Program, target: Target, memory: GlobalMemory, grid: tuple[int, int, int],
@@ -228,6 +231,10 @@ class Machine:
                 self._step(item, i)
             else:
                 self._advance(item, i)
+        self.settle()
+
+    def settle(self) -> None:
+        """Reports what is left when nothing is ready any more."""
         if any(not s.done for s in self.strands.values()):
             raise self.deferred or SimulationError(self._stuck())
         if self.deferred is not None:
