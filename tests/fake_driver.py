@@ -17,7 +17,7 @@ import pytest
 
 from tlxc.ir import types as ir
 from tlxc.runtime import artifact, cuda, descriptor, kernel, native
-from tlxc.runtime.cache import Entry
+from tlxc.runtime.entries import Entry
 
 _P = ctypes.c_void_p
 

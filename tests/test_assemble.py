@@ -105,6 +105,20 @@ def test_path_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
 
 
+def test_no_room_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, text: str, encoding: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(asm.AssemblerError) as error:
+        asm.assemble("text", "sm_90a")
+    assert str(error.value) == (
+        "The files of ptxas could not be kept in the temporary folder: [Errno 28] No space left on device. Make room "
+        "there, or set TMPDIR to another folder."
+    )
+    assert error.value.ptx == "text"
+
+
 def test_nothing_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setenv("PATH", str(tmp_path))

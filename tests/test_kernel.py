@@ -124,6 +124,19 @@ def test_module_constants_are_read_again(
     assert [v.reason for v in kernel.variants] == ["first use", "a module constant or the source changed"]
 
 
+def test_the_stream_of_a_launch_is_asked_whether_it_is_captured(
+    fake: FakeDriver, compile_calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, fake.parameters = make(), 3
+    monkeypatch.setattr(cuda, "is_capturing", lambda gpu, stream: stream == 77)
+    with pytest.raises(CaptureError):
+        kernel[1](A, 5, 1.5, stream=77)
+    assert compile_calls == [] and fake.launches == []
+    kernel[1](A, 5, 1.5, stream=78)
+    kernel[1](A, 5, 1.5, stream=77)  # what is loaded may be captured
+    assert [launch.stream for launch in fake.launches] == [78, 77]
+
+
 def test_a_kernel_comes_from_the_disk_in_the_next_process(fake: FakeDriver, compile_calls: list[Any]) -> None:
     fake.parameters = 3
     first, second = make(), make()

@@ -1,4 +1,4 @@
-"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc check`, `tlxc trace`, `tlxc run`, `tlxc targets`.
+"""The command line: `tlxc compile inspect check trace run cache targets`.
 
 Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
 Needs no GPU and opens no driver.
@@ -14,6 +14,7 @@ import linecache
 import os
 import sys
 import textwrap
+import time
 import tokenize
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from tlxc.targets import Target, TargetError, all_targets, get_target
 
 if TYPE_CHECKING:
     from tlxc.frontend.signature import Signature
+    from tlxc.runtime.cache import Cache, Stored
     from tlxc.runtime.kernel import Kernel
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -597,6 +599,86 @@ def run_command(simulate: bool, seed: int, script: str, arguments: tuple[str, ..
     sys.path.insert(0, str(Path(script).resolve().parent))
     with simulator.simulate(seed) if simulate else nullcontext():
         runpy.run_path(script, run_name="__main__")
+
+
+# -- the cache
+
+
+@main.group("cache")
+def cache_group() -> None:
+    """Lists, checks and deletes the compiled kernels on disk.  Each does so beside running processes."""
+
+
+def _cache() -> Cache:
+    from tlxc.runtime.cache import default_cache
+
+    return default_cache()
+
+
+def _is_meant(stored: Stored, names: Sequence[str]) -> bool:
+    """Whether one of `names` is the kernel's, or the beginning of the entry's key."""
+    kernel = stored.header.metadata.get("name") if stored.header else None
+    return any(name == kernel or (name and stored.key.startswith(name)) for name in names)
+
+
+def _entry_row(stored: Stored) -> tuple[str, ...]:
+    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(stored.used))
+    head = (stored.key[:12], used, str(stored.size))
+    if stored.header is None:
+        return (*head, "not an entry", "", "")
+    from tlxc.runtime.variants import specialisation
+
+    metadata, facts = stored.header.metadata, stored.header.facts
+    return (*head, str(metadata.get("name")), str(metadata.get("target")), specialisation(facts))
+
+
+@cache_group.command("ls")
+@click.argument("names", nargs=-1, metavar="[KERNEL|KEY]...")
+def cache_ls_command(names: tuple[str, ...]) -> None:
+    """Lists the entries, the last used first: all, those of a kernel, or those whose key begins so."""
+    cache = _cache()
+    entries = [stored for stored in cache.entries() if not names or _is_meant(stored, names)]
+    if entries:
+        head = ("key", "last used", "bytes", "kernel", "target", "specialised for")
+        click.echo(_table([head, *map(_entry_row, entries)]), nl=False)
+    total = sum(stored.size for stored in entries)
+    where = f"in {cache.folder}" if cache.folder else "without a folder"
+    click.echo(f"{len(entries)} entries {where}: {total} bytes; the folder may hold {cache.limit}")
+
+
+@cache_group.command("rm")
+@click.argument("names", nargs=-1, metavar="[KERNEL|KEY]...")
+@click.option("--all", "everything", is_flag=True, help="All entries.")
+def cache_rm_command(names: tuple[str, ...], everything: bool) -> None:
+    """Deletes the entries of a kernel, or those whose key begins so.  What a process has loaded it keeps."""
+    if bool(names) == everything:
+        raise click.UsageError("Name kernels or keys, or give --all.")
+    _delete_entries([stored for stored in _cache().entries() if everything or _is_meant(stored, names)])
+
+
+@cache_group.command("verify")
+@click.option("--remove", is_flag=True, help="Delete those that are damaged.")
+def cache_verify_command(remove: bool) -> None:
+    """Reads every entry in full; exit status 1 where one is damaged.  A launch compiles such a kernel anew."""
+    cache = _cache()
+    entries = cache.entries()
+    damaged = [stored for stored in entries if not cache.is_sound(stored)]
+    for stored in damaged:
+        click.echo(f"{stored.path}: damaged, or no entry of tlxc")
+    click.echo(f"{len(entries) - len(damaged)} of {len(entries)} entries are sound")
+    if remove:
+        _delete_entries(damaged)
+    elif damaged:
+        raise SystemExit(1)
+
+
+def _delete_entries(entries: Sequence[Stored]) -> None:
+    left = [stored for stored in entries if not _cache().remove(stored)]
+    click.echo(f"{len(entries) - len(left)} entries deleted")
+    if left:
+        raise FileError(
+            f"{left[0].path} could not be deleted, nor {len(left) - 1} others; look at the permissions of their folder."
+        )
 
 
 @main.command("targets")

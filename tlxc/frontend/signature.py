@@ -17,6 +17,10 @@ class Argument:
     align: int = 0
     divisible: int = 1
 
+    def __str__(self) -> str:
+        aligned = f", {self.align}-byte aligned" if self.align else ""
+        return f"{self.type}{aligned}" + (f", multiple of {self.divisible}" if self.divisible > 1 else "")
+
 
 @dataclass(frozen=True)
 class Signature:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ from tlxc.errors import CompileError
 from tlxc.frontend.signature import Signature
 from tlxc.frontend.source import Source
 from tlxc.runtime import cuda, trap
-from tlxc.runtime.cache import Blob, Entry, default_cache
+from tlxc.runtime.cache import default_cache, facts
 from tlxc.runtime.cache import key as cache_key
+from tlxc.runtime.entries import Blob, Entry
 from tlxc.targets import Target
 
 if TYPE_CHECKING:
@@ -24,12 +26,14 @@ class CompiledKernel:
     """One specialisation for one target.
 
     `asm`: text or bytes by stage ("tlxir", "llvm", "ptx", "cubin", ...).  `metadata`: launch facts and the assembler's
-    report, JSON-able.
+    report, JSON-able.  `origin`: "compiled" in this process, or read from the "cache".  `facts`: what decided the code,
+    see `cache.facts`; empty where that has no name across processes, so that the kernel is not in the cache.
     """
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, origin: str) -> None:
         self.asm: dict[str, Blob] = entry.asm
         self.metadata: dict[str, Any] = entry.metadata
+        self.origin, self.facts = origin, entry.facts
         self._lock = threading.Lock()
         self._loaded: dict[int, cuda.Function] = {}
         self._records: dict[int, trap.Record] = {}
@@ -116,15 +120,23 @@ def build(
 
     Code whose waits are limited tells source lines, which the digest leaves out: each process compiles it anew.
     """
-    limited = wait_limit(os.environ) is not None
-    key = None if limited else cache_key(digest, signature, target, assembler.identity if assembler else "")
-    cache = default_cache()
-    entry = cache.load(key) if key else None
-    if entry is None:
-        entry = _compile(source, signature, target, assembler)
-        if key:
-            cache.store(key, entry)
-    return CompiledKernel(entry)
+    known = facts_of(digest, signature, target, assembler)
+    if known is None:
+        return CompiledKernel(_compile(source, signature, target, assembler), "compiled")
+    cache, key = default_cache(), cache_key(known)
+    entry = cache.load(key)
+    if entry is not None:
+        return CompiledKernel(entry, "cache")
+    entry = replace(_compile(source, signature, target, assembler), facts=known)
+    cache.store(key, entry)
+    return CompiledKernel(entry, "compiled")
+
+
+def facts_of(digest: str, signature: Signature, target: Target, assembler: Assembler | None) -> dict[str, str] | None:
+    """What decides the code, see `cache.facts`; None for code that the cache does not keep."""
+    if wait_limit(os.environ) is not None:
+        return None
+    return facts(digest, signature, target, assembler.identity if assembler else "")
 
 
 def assembler_for(target: Target, gpu: cuda.Device | None) -> Assembler | None:

@@ -1,8 +1,8 @@
-"""Artifacts of compiled kernels on disk: content-addressed, one file an entry.
+"""Artifacts of compiled kernels on disk: content-addressed, one file an entry (see `entries`).
 
 An entry appears by one atomic rename and is verified in full when it is read, so a process killed at any point, a full
 disk or a foreign file cost a compilation and nothing else.  Processes and threads need no lock: two that store the same
-key store the same content.  Nothing read from the folder is ever executed by Python.
+key store the same content, and an entry that is deleted while it is read stays readable to its reader.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
+from tlxc import __version__
 from tlxc.errors import TlxcError
 from tlxc.frontend.signature import Signature
 from tlxc.ir.types import DType
+from tlxc.runtime.entries import Entry, Header, encode, read_entry, read_header
 from tlxc.targets import Target
 
 PACKAGE = Path(__file__).parent.parent
-Blob = Union[str, bytes]
 
-# Raised whenever the same source may compile to other code although no version number moved.
-FORMAT = 2
 DEFAULT_SIZE = 1 << 30
-STORES_PER_CHECK = 64  # the folder is measured at the first of so many stores of a process
+# A process measures the folder at its first store, and after so many stores or so large a part of the limit.
+STORES_PER_CHECK, LIMIT_PART = 64, 16
 STALE_S = 3600  # a temporary file older than this was left by a killed process
-_MAGIC = b"tlxc\x00\x01\r\n"
-_DIGEST = 32
+PARAMETER = "parameter "  # before the names of parameters among the facts
 _SUFFIX = ".tlxc"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -46,27 +45,19 @@ class CacheError(TlxcError):
     """A cache setting that tlxc cannot follow."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What one compilation left: `asm` by stage name, and `metadata`, which is JSON."""
-
-    metadata: dict[str, Any]
-    asm: dict[str, Blob]
-
-
 # -- keys ------------------------------------------------------------------------------------------------------------
 
 
 def stable_text(value: Any) -> str | None:
     """Text that is equal exactly for equal constants, in every process; None for a value that has no such text."""
-    if value is None or isinstance(value, enum.Enum):
-        return f"{type(value).__qualname__}.{getattr(value, 'name', '')}"
-    if isinstance(value, (bool, int, str, bytes)):
-        return f"{type(value).__name__}:{value!r}"
-    if isinstance(value, float):
-        return f"float:{value.hex()}"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__qualname__}.{value.name}({stable_text(value.value)})"
+    if value is None or isinstance(value, (bool, str, bytes)):
+        return repr(value)
+    if isinstance(value, (int, float)):
+        return (int if isinstance(value, int) else float).__repr__(value)
     if isinstance(value, DType):
-        return f"dtype:{value.short}"
+        return repr(value)
     if isinstance(value, (tuple, list)):
         return _stable_sequence(type(value).__name__, value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -86,71 +77,61 @@ def _stable_sequence(kind: str, items: Any) -> str | None:
 @lru_cache
 def stamp(folder: Path) -> str:
     """Of the compiler's own files: their names, sizes and times of change, so that an edited checkout compiles anew."""
-    files = sorted(folder.rglob("*.py"))
-    states = ((str(path.relative_to(folder)), path.stat()) for path in files)
-    text = "\n".join(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)
-    return hashlib.sha256(text.encode()).hexdigest()
+    lines = []
+    for path in sorted(folder.rglob("*.py")):
+        with suppress(FileNotFoundError):  # an editor is replacing it
+            state = path.stat()
+            lines.append(f"{path.relative_to(folder)} {state.st_size} {state.st_mtime_ns}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def key(source_digest: str, signature: Signature, target: Target, assembler: str) -> str | None:
-    """File name of a compilation's result; None where a constant cannot be named across processes.
+def facts(source_digest: str, signature: Signature, target: Target, assembler: str) -> dict[str, str] | None:
+    """Everything that decides the code, by name; None where a constant cannot be named across processes.
 
-    Covers everything that decides the code: source (with what it inlines and the constants it reads), signature,
-    target, the files of tlxc, and the versions of LLVM (which llvmlite brings) and the assembler.
+    Source (with what it inlines and the constants it reads), signature, target, the files of tlxc, and the versions of
+    LLVM (which llvmlite brings) and the assembler.
     """
-    constants = _stable_sequence("constants", signature.constants)
-    if constants is None:
+    constants = {f"{PARAMETER}{name}": stable_text(value) for name, value in signature.constants}
+    if None in constants.values():
         return None
     import llvmlite
 
-    parts = (f"format {FORMAT}", f"tlxc {stamp(PACKAGE)}", f"llvmlite {llvmlite.__version__}", assembler, target.name,
-             source_digest, f"warps {signature.num_warps}", f"maxnreg {signature.maxnreg}",
-             f"cluster {signature.cluster}", constants,
-             *(f"{name} {a.type} {a.align} {a.divisible}" for name, a in signature.arguments))  # fmt: skip
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return {
+        "tlxc": f"{__version__} {stamp(PACKAGE)}",
+        "llvmlite": llvmlite.__version__,
+        "assembler": assembler,
+        "target": target.name,
+        "source": source_digest,
+        "num_warps": str(signature.num_warps),
+        "maxnreg": str(signature.maxnreg),
+        "ctas_per_cga": str(signature.cluster),
+        **{name: f"= {text}" for name, text in constants.items()},
+        **{f"{PARAMETER}{name}": str(argument) for name, argument in signature.arguments},
+    }
 
 
-# -- entries ---------------------------------------------------------------------------------------------------------
-
-
-def encode(entry: Entry) -> bytes:
-    """magic, SHA-256 of the rest, length of the header (8 bytes, little-endian), JSON header, blobs back to back."""
-    blobs = {name: (b.encode() if isinstance(b, str) else b) for name, b in entry.asm.items()}
-    table = [[name, "text" if isinstance(entry.asm[name], str) else "bytes", len(blob)] for name, blob in blobs.items()]
-    header = json.dumps({"metadata": entry.metadata, "blobs": table}).encode()
-    body = b"".join((len(header).to_bytes(8, "little"), header, *blobs.values()))
-    return _MAGIC + hashlib.sha256(body).digest() + body
-
-
-def decode(data: bytes) -> Entry | None:
-    """The entry, or None for anything that `encode` did not write in full."""
-    start = len(_MAGIC) + _DIGEST
-    body = data[start:]
-    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
-        return None
-    at = 8 + int.from_bytes(body[:8], "little")
-    header = json.loads(body[8:at])
-    asm: dict[str, Blob] = {}
-    for name, kind, length in header["blobs"]:
-        blob = body[at : at + length]
-        asm[name] = blob.decode() if kind == "text" else blob
-        at += length
-    return Entry(header["metadata"], asm)
+def key(facts: Mapping[str, str]) -> str:
+    """The name of a compilation's result."""
+    return hashlib.sha256(json.dumps(list(facts.items())).encode()).hexdigest()
 
 
 # -- the folder ------------------------------------------------------------------------------------------------------
 
 
-def default_folder() -> Path:
-    """`TLXC_CACHE_DIR`, or the user's cache folder of this platform."""
+def default_folder() -> Path | None:
+    """`TLXC_CACHE_DIR`, or the user's cache folder of this platform; None for a user without a home folder."""
     chosen = os.environ.get("TLXC_CACHE_DIR")
     if chosen:
         return Path(chosen)
     try:
         import platformdirs
+
+        found = platformdirs.user_cache_dir("tlxc", appauthor=False)
     except ImportError:
-        return Path.home() / ".cache" / "tlxc"
-    return Path(platformdirs.user_cache_dir("tlxc", appauthor=False))
+        found = os.path.join(os.path.expanduser("~"), ".cache", "tlxc")
+    except RuntimeError:  # newer versions of platformdirs; older ones return what begins with "~"
+        return None
+    return Path(found) if os.path.isabs(found) else None
 
 
 def size_limit(environ: Mapping[str, str] = os.environ) -> int:
@@ -166,25 +147,36 @@ def size_limit(environ: Mapping[str, str] = os.environ) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-class Cache:
-    """One cache folder.  No method raises for what is wrong with the folder or its files."""
+@dataclass(frozen=True)
+class Stored:
+    """One file of the folder.  `used`: seconds since the epoch; `header` is None for a file that is no entry."""
 
-    def __init__(self, folder: Path, limit: int = DEFAULT_SIZE) -> None:
+    path: Path
+    size: int
+    used: float
+    header: Header | None
+
+    @property
+    def key(self) -> str:
+        return self.path.name[: -len(_SUFFIX)]
+
+
+class Cache:
+    """One cache folder.  No method raises for what is wrong with the folder or its files.  Without a folder nothing is
+    found or kept."""
+
+    def __init__(self, folder: Path | None, limit: int = DEFAULT_SIZE) -> None:
         self.folder, self.limit = folder, limit
         self._numbers = itertools.count()  # `next` on it is atomic
+        self._unmeasured = 0  # bytes stored since the folder was measured; threads may lose some
         self._warned = False
-
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}{_SUFFIX}"
 
     def load(self, key: str) -> Entry | None:
         """The entry stored under `key`; a missing, unreadable or damaged one is a miss."""
-        path = self._path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
+        if self.folder is None:
             return None
-        entry = decode(data)
+        path = self.folder / f"{key}{_SUFFIX}"
+        entry = read_entry(path, key, self.limit)
         if entry is not None:
             with suppress(OSError):  # the time of last use; a shared folder may be read-only
                 os.utime(path)
@@ -192,62 +184,105 @@ class Cache:
 
     def store(self, key: str, entry: Entry) -> None:
         """Stores the entry whole or not at all.  A folder that cannot be written gives one warning a process."""
-        data = encode(entry)
+        data = encode(key, entry)
         if len(data) > self.limit:
             return
-        number = next(self._numbers)
-        temporary = self.folder / f"{key}.{os.getpid()}.{threading.get_ident()}.{number}.tmp"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                temporary.write_bytes(data)
-                os.replace(temporary, self._path(key))
-            except OSError:
-                with suppress(OSError):
-                    temporary.unlink()
-                raise
-        except OSError as error:
-            self._warn(error)
+        if self.folder is None:
+            self._warn("finds no home folder to keep its cache in")
             return
-        if number % STORES_PER_CHECK == 0:
+        number = next(self._numbers)
+        try:
+            self._write(self.folder, key, f"{os.getpid()}.{threading.get_ident()}.{number}", data)
+        except OSError as error:
+            self._warn(f"cannot write its cache folder {self.folder} ({error.strerror or error})")
+            return
+        self._unmeasured += len(data)
+        if number % STORES_PER_CHECK == 0 or self._unmeasured > self.limit // LIMIT_PART:
+            self._unmeasured = 0
             self.trim()
 
-    def _warn(self, error: OSError) -> None:
+    def _write(self, folder: Path, key: str, writer: str, data: bytes) -> None:
+        temporary = folder / f"{key}.{writer}.tmp"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data)
+            os.replace(temporary, folder / f"{key}{_SUFFIX}")
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def _warn(self, what: str) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"tlxc cannot write its cache folder {self.folder} ({error.strerror or error}); kernels compile anew "
-                "in every process. Set TLXC_CACHE_DIR to a folder that can be written.",
+                f"tlxc {what}; kernels compile anew in every process. Set TLXC_CACHE_DIR to a folder that can be "
+                "written.",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """What lies in the folder; nothing where it cannot be read."""
+        if self.folder is None:
+            return
+        with suppress(OSError), os.scandir(self.folder) as listing:
+            for item in listing:
+                with suppress(OSError):  # another process deleted it meanwhile
+                    yield Path(item.path), item.stat(follow_symlinks=False)
 
     def trim(self) -> None:
         """Deletes the least recently used entries until nine tenths of the limit are left, if it was passed."""
         entries, now = [], time.time()
-        with suppress(OSError), os.scandir(self.folder) as listing:
-            for item in listing:
-                with suppress(OSError):  # another process deleted it meanwhile
-                    stat = item.stat()
-                    if item.name.endswith(_SUFFIX):
-                        entries.append((stat.st_mtime_ns, stat.st_size, item.path))
-                    elif item.name.endswith(".tmp") and now - stat.st_mtime > STALE_S:
-                        os.unlink(item.path)
+        for path, state in self._files():
+            if path.suffix == _SUFFIX:
+                entries.append((state.st_mtime_ns, state.st_size, path))
+            elif path.suffix == ".tmp" and now - state.st_mtime > STALE_S:
+                _delete(path)
         total = sum(size for _, size, _ in entries)
         if total <= self.limit:
             return
         for _, size, path in sorted(entries):
             if total <= self.limit * 9 // 10:
                 break
-            with suppress(OSError):
-                os.unlink(path)
-            total -= size
+            if _delete(path):
+                total -= size
+
+    # -- for the command line
+
+    def entries(self) -> list[Stored]:
+        """Every file that is named like an entry, the most recently used first."""
+        found = [
+            Stored(path, state.st_size, state.st_mtime, read_header(path))
+            for path, state in self._files()
+            if path.suffix == _SUFFIX
+        ]
+        return sorted(found, key=lambda stored: (-stored.used, stored.path))
+
+    def is_sound(self, stored: Stored) -> bool:
+        """Whether a launch would take the entry, or it is gone meanwhile."""
+        return read_entry(stored.path, stored.key, self.limit) is not None or not os.path.lexists(stored.path)
+
+    def remove(self, stored: Stored) -> bool:
+        """Deletes one entry; whether it is gone.  Processes that run its code keep it."""
+        return _delete(stored.path)
 
 
-_caches: dict[tuple[str, int], Cache] = {}
+def _delete(path: Path) -> bool:
+    """Whether the file is gone, whoever deleted it."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+_caches: dict[tuple[Path | None, int], Cache] = {}
 
 
 def default_cache() -> Cache:
     """The cache that the environment names now."""
-    where = (str(default_folder()), size_limit())
-    return _caches.setdefault(where, Cache(Path(where[0]), where[1]))
+    where = (default_folder(), size_limit())
+    return _caches.setdefault(where, Cache(*where))

@@ -33,6 +33,10 @@ class LaunchError(DriverError):
     """The driver refused a launch."""
 
 
+class ForkError(DriverError):
+    """This process was forked from one that used CUDA, which no process survives."""
+
+
 # What went wrong and what helps, for the errors that a user can meet.
 _LOST = "and this process can use the GPU no more"
 _EXPLAIN = {
@@ -64,13 +68,19 @@ witnesses: list[Callable[[], str]] = []
 
 _lock = threading.Lock()
 _module: Any = None
-_process = 0
+_process = 0  # the one that opened the driver
 
 
 def driver() -> Any:
     """The module `cuda.bindings.driver`, initialised.  Raises `DriverError` where there is no driver to talk to."""
     global _module, _process
-    if _module is None or _process != os.getpid():
+    if _process != os.getpid():
+        if _process:
+            raise ForkError(
+                f"Process {_process} used CUDA and then forked this process, {os.getpid()}: CUDA does not survive a "
+                "fork(). Start worker processes with the 'spawn' method, or fork before the first launch.",
+                "CUDA_ERROR_NOT_INITIALIZED",
+            )
         with _lock:
             _module, _process = _open(), os.getpid()
     return _module
@@ -107,6 +117,7 @@ def failure(module: Any, status: int, call: str, error: type[DriverError] = Driv
     except ValueError:
         code = f"CUresult {status}"
     text = f"{call} failed with {code}: {_EXPLAIN.get(code, 'the CUDA driver gives no more detail')}."
+    error = ForkError if code == "CUDA_ERROR_NOT_INITIALIZED" else error
     return error("\n".join([text, *filter(None, (said() for said in witnesses))]), code)
 
 

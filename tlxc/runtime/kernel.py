@@ -6,7 +6,9 @@ for one specialisation on one device; the plan is called.  Everything else happe
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, update_wrapper
@@ -16,13 +18,15 @@ from tlxc.collector import no_collections
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
 from tlxc.runtime import cuda, hooks, native, simulate
-from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
+from tlxc.runtime.artifact import CompiledKernel, assembler_for, build, facts_of
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
+from tlxc.runtime.forks import FIRST_USE
 from tlxc.runtime.grid import Cluster, check_cluster, extents
 from tlxc.runtime.guards import GuardedCalls, Specialised, prepare
 from tlxc.runtime.launcher import MAP, SKIP, MapShape, Ready
 from tlxc.runtime.streams import current_stream, handle_of, torch_stream
+from tlxc.runtime.variants import Variant, explain, log, variant
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -33,19 +37,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class CaptureError(TlxcError):
     """A launch would have to compile or load a kernel while its stream is being captured into a CUDA graph."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One specialisation that was compiled or read from the cache, and why it was wanted."""
-
-    reason: str
-    target: str
-    num_warps: int
-    maxnreg: int | None
-    cluster: Cluster
-    arguments: Mapping[str, str]
-    compiled: CompiledKernel
 
 
 @dataclass
@@ -117,6 +108,7 @@ class Kernel:
         self._versions: dict[str, _Version] = {}
         self.state: _Version  # what launches use; set by `renew`
         self._run: Callable[..., CompiledKernel | None] = self._first_run
+        _kernels.add(self)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -160,10 +152,11 @@ class Kernel:
         **constants: Any,
     ) -> CompiledKernel:
         """Compiles ahead of time for what the annotations declare; needs no GPU.  Options as for `signature`."""
-        signature = self.signature(num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga, **constants)
-        chosen = _target(target)
-        version = self.renew()
-        return build(version.digest, version.source, signature, chosen, assembler_for(chosen, None))
+        with FIRST_USE:
+            signature = self.signature(num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga, **constants)
+            chosen = _target(target)
+            version = self.renew()
+            return build(version.digest, version.source, signature, chosen, assembler_for(chosen, None))
 
     def warmup(self, *args: Any, grid: Any = None, target: str | Target | None = None, **kwargs: Any) -> CompiledKernel:
         """Compiles the specialisation for these arguments, without launching.
@@ -175,13 +168,27 @@ class Kernel:
         """
         if grid is not None and not callable(grid):
             extents(grid)
-        version, _, bound = self.ahead(args, kwargs)
-        if target is not None:
-            return self._compiled(version, bound, _target(target))
-        gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else current_device())
-        compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu)
-        compiled.load(gpu)
+        with FIRST_USE:
+            version, _, bound = self.ahead(args, kwargs)
+            chosen, gpu = _place(bound, target)
+            compiled = self._compiled(version, bound, chosen, gpu)
+            if gpu is not None:
+                compiled.load(gpu)
         return compiled
+
+    def explain_recompile(self, *args: Any, target: str | Target | None = None, **kwargs: Any) -> str:
+        """Whether a launch with these arguments runs what this process has, reads the cache or compiles, and what is
+        different from the nearest other specialisation, in this process or in the cache.
+
+        Compiles and launches nothing.  Arguments and `target` as for `warmup`.
+        """
+        with FIRST_USE:
+            version, _, bound = self.ahead(args, kwargs)
+            chosen, gpu = _place(bound, target)
+            assembler = assembler_for(chosen, gpu)
+            slot = version.slots.get((chosen.name, assembler, *bound.identity))
+            facts = facts_of(version.digest, bound.signature, chosen, assembler)
+            return explain(self.name, facts, slot.compiled if slot else None, self._variants)
 
     def ahead(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], stand_for: Callable[[Any], Any] = lambda value: value
@@ -210,9 +217,11 @@ class Kernel:
 
     def _first_run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Stands for what launches until that is wanted: decorating a function shall cost nothing."""
-        self.renew()
-        self._run = self._calls.run if native.available() else self._long_way
-        return self._run(grid, *args, **kwargs)
+        with FIRST_USE:
+            self.renew()
+            compiled = self._long_way(grid, *args, **kwargs)  # wrong arguments are told before a driver is asked for
+            self._run = self._calls.run if native.available() else self._long_way
+            return compiled
 
     def _long_way(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """A launch by the generated function, from which native code learns how to do the next one like it."""
@@ -237,13 +246,14 @@ class Kernel:
         """
         if simulate.active is not None:
             return partial(simulate.active.launch, self, grid, *args, **kwargs)
-        plan, sizes, device, arguments = self._ready(grid, args, kwargs)
-        if plan is None:
-            return lambda: None
-        values = self._binder.values(arguments)
-        handle = None if stream is None else handle_of(stream)
-        if native.available():
-            return partial(prepare(plan, self._raise, values, handle), sizes)
+        with FIRST_USE:
+            plan, sizes, device, arguments = self._ready(grid, args, kwargs)
+            if plan is None:
+                return lambda: None
+            values = self._binder.values(arguments)
+            handle = None if stream is None else handle_of(stream)
+            if native.available():
+                return partial(prepare(plan, self._raise, values, handle), sizes)
         queue = partial(plan.stream, device) if handle is None else lambda: handle
         return partial(self._launch, plan, sizes, queue, values)
 
@@ -268,9 +278,8 @@ class Kernel:
         device = current_device() if bound.device is None else bound.device
         if 0 in sizes:
             return None, sizes, device, arguments
-        dependent = self._binder.launch_pdl(arguments)
-        key = ("ready", *bound.identity, dependent, device)
-        return version.plans.get(key) or self._plan(version, key, bound, dependent), sizes, device, arguments
+        key = ("ready", *bound.identity, self._binder.launch_pdl(arguments), device)
+        return version.plans.get(key) or self._plan(version, key, bound, arguments), sizes, device, arguments
 
     def _launch(self, plan: Plan, sizes: Cluster, stream: Callable[[], int], values: Sequence[Any]) -> CompiledKernel:
         status = plan.launch(sizes, stream(), *values)
@@ -281,7 +290,7 @@ class Kernel:
 
     def renew(self) -> _Version:
         """The version for the present values of the module constants; the one that launches use from now on."""
-        with self._lock, no_collections():
+        with FIRST_USE, self._lock, no_collections():
             source = self.__tlxc_source__
             if source.changed() is not None:
                 source = self.__tlxc_source__ = Source(source.fn)
@@ -304,7 +313,7 @@ class Kernel:
             return None
         if plan is None and bound is not None:
             check_cluster(sizes, bound.signature.cluster)
-            plan = self._plan(version, key, bound, self._binder.launch_pdl(arguments))
+            plan = self._plan(version, key, bound, arguments)
         assert plan is not None
         stream = given.named["stream"]
         return self._launch(plan, sizes, lambda: plan.stream(key[-1]) if stream is None else handle_of(stream), values)
@@ -316,20 +325,22 @@ class Kernel:
         """What native code calls with a status of the driver."""
         raise self.refuse(status)
 
-    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound, launch_pdl: bool) -> Plan:
-        """Compiles, loads and remembers what a key stands for."""
-        gpu = cuda.device(key[-1])
+    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound, arguments: Mapping[str, Any]) -> Plan:
+        """Compiles, loads and remembers what a key stands for.  `arguments` are those of a launch, options included."""
+        gpu, launch_pdl = cuda.device(key[-1]), self._binder.launch_pdl(arguments)
         if launch_pdl and "griddepcontrol" not in cuda.target_of(gpu).features:
             raise ArgumentError(
                 f"{self.name} is launched with launch_pdl=True, but GPU {gpu.ordinal} ({gpu.name}) cannot launch grids "
                 "that depend on others; that needs compute capability 9.0 or later."
             )
-        stream = torch_stream() or current_stream
-        slot_ready = partial(self._check_capture, gpu, stream)
-        compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
-        if not compiled.is_loaded(gpu):
-            slot_ready()
-        plan = version.plans[key] = Plan(ready_of(compiled, gpu, bound, launch_pdl), stream, compiled)
+        current, given = torch_stream() or current_stream, arguments["stream"]
+        slot_ready = partial(self._check_capture, gpu, current if given is None else lambda _: handle_of(given))
+        with FIRST_USE:
+            compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
+            if not compiled.is_loaded(gpu):
+                slot_ready()
+            ready = ready_of(compiled, gpu, bound, launch_pdl)
+        plan = version.plans[key] = Plan(ready, current, compiled)
         return plan
 
     def _check_capture(self, gpu: cuda.Device, stream: Callable[[int], int]) -> None:
@@ -360,23 +371,11 @@ class Kernel:
                 if slot.compiled is None:
                     before()
                     compiled = build(version.digest, version.source, bound.signature, target, assembler)
-                    self._variants.append(self._variant(bound.signature, target, compiled))
+                    made = variant(self._variants, bound.signature, target.name, compiled)
+                    self._variants.append(made)
                     slot.compiled = compiled
+                    log(self.name, made, self._variants)
         return slot.compiled
-
-    def _variant(self, signature: Signature, target: Target, compiled: CompiledKernel) -> Variant:
-        arguments = describe_signature(signature)
-        reason = "first use"
-        peers = [v for v in self._variants if v.target == target.name]
-        if self._variants and not peers:
-            reason = f"first use on {target.name}"
-        elif peers:
-            facts = {**arguments, **_options(signature)}
-            reason = min((_difference({**v.arguments, **_options(v)}, facts) for v in peers), key=len)
-            reason = reason or "a module constant or the source changed"
-        return Variant(
-            reason, target.name, signature.num_warps, signature.maxnreg, signature.cluster, arguments, compiled
-        )
 
 
 def ready_of(compiled: CompiledKernel, gpu: cuda.Device, bound: Bound, launch_pdl: bool = False) -> Ready:
@@ -395,8 +394,32 @@ def ready_of(compiled: CompiledKernel, gpu: cuda.Device, bound: Bound, launch_pd
     )
 
 
+_kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
+
+
+def _forget_plans() -> None:
+    """In a forked process: what was loaded before cannot be launched, and making a plan anew says why."""
+    for kernel in _kernels:
+        for version in kernel._versions.values():
+            version.plans.clear()
+        if kernel._versions:
+            kernel._calls.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_plans)
+
+
 def _target(target: str | Target) -> Target:
     return target if isinstance(target, Target) else get_target(str(target))
+
+
+def _place(bound: Bound, target: str | Target | None) -> tuple[Target, cuda.Device | None]:
+    """Where a specialisation shall run: the given target, or the GPU of its arguments, else the current one."""
+    if target is not None:
+        return _target(target), None
+    gpu = cuda.device(bound.device if bound.device is not None and bound.device >= 0 else current_device())
+    return cuda.target_of(gpu), gpu
 
 
 def _maps(kinds: bytes, compiled: CompiledKernel) -> dict[int, MapShape]:
@@ -415,21 +438,3 @@ def _hashable(key: Key) -> bool:
     except TypeError:
         return False
     return True
-
-
-def describe_signature(signature: Signature) -> dict[str, str]:
-    """Each parameter's specialisation in words."""
-    words = {name: f"= {value!r}" for name, value in signature.constants}
-    for name, argument in signature.arguments:
-        aligned = f", {argument.align}-byte aligned" if argument.align else ""
-        divisible = f", multiple of {argument.divisible}" if argument.divisible > 1 else ""
-        words[name] = f"{argument.type}{aligned}{divisible}"
-    return words
-
-
-def _options(of: Signature | Variant) -> dict[str, str]:
-    return {"num_warps": str(of.num_warps), "maxnreg": str(of.maxnreg), "ctas_per_cga": str(of.cluster)}
-
-
-def _difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {old.get(name)} -> {text}" for name, text in new.items() if old.get(name) != text)

@@ -193,26 +193,38 @@ def assemble(ptx: str, arch: str, assembler: Assembler | None = None) -> Assembl
 
     Raises `AssemblerError` where the assembler is missing, refuses the PTX or takes longer than `TIMEOUT_S`.
     """
-    import subprocess
     import tempfile
 
     assembler = assembler or _chosen.get() or find_ptxas()
-    with tempfile.TemporaryDirectory(prefix="tlxc-") as folder:
-        source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx, encoding="utf-8")
-        command = [assembler.path, f"-arch={arch}", "-O3", "-v", str(source), "-o", str(target)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired as error:
-            raise AssemblerError(
-                f"{assembler.path} took longer than {TIMEOUT_S} s on this kernel and was ended.", ptx
-            ) from error
-        except OSError as error:
-            raise AssemblerError(f"{assembler.path} could not be run: {error}.", ptx) from error
-        log = (done.stdout + done.stderr).replace(str(source), "kernel.ptx")
-        if done.returncode or not target.is_file():
-            raise _refusal(assembler, arch, ptx, log, done.returncode)
-        return parse_report(log, target.read_bytes(), assembler)
+    try:
+        with tempfile.TemporaryDirectory(prefix="tlxc-") as folder:
+            return _assemble_in(Path(folder), ptx, arch, assembler)
+    except OSError as error:
+        raise AssemblerError(
+            f"The files of ptxas could not be kept in the temporary folder: {error}. Make room there, or set TMPDIR to "
+            "another folder.",
+            ptx,
+        ) from error
+
+
+def _assemble_in(folder: Path, ptx: str, arch: str, assembler: Assembler) -> Assembled:
+    import subprocess
+
+    source, target = folder / "kernel.ptx", folder / "kernel.cubin"
+    source.write_text(ptx, encoding="utf-8")
+    command = [assembler.path, f"-arch={arch}", "-O3", "-v", str(source), "-o", str(target)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise AssemblerError(
+            f"{assembler.path} took longer than {TIMEOUT_S} s on this kernel and was ended.", ptx
+        ) from error
+    except OSError as error:
+        raise AssemblerError(f"{assembler.path} could not be run: {error}.", ptx) from error
+    log = (done.stdout + done.stderr).replace(str(source), "kernel.ptx")
+    if done.returncode or not target.is_file():
+        raise _refusal(assembler, arch, ptx, log, done.returncode)
+    return parse_report(log, target.read_bytes(), assembler)
 
 
 def _refusal(assembler: Assembler, arch: str, ptx: str, log: str, status: int) -> AssemblerError:
