@@ -18,6 +18,7 @@ import tokenize
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,12 +26,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tlxc import __version__
-from tlxc.compiler import PASSES, Compiled, build, compile_kernel, errors_at, run_passes
+from tlxc.compiler import PASSES, Compiled, build, compile_kernel, compile_text, errors_at, run_passes
 from tlxc.errors import CompileError, Location, TlxcError
 from tlxc.frontend.source import MISSING
 from tlxc.ir.core import Module
 from tlxc.ir.printer import Printer, print_module
-from tlxc.ir.types import DTYPES, Buffer, Descriptor, Pointer, Tensor
+from tlxc.ir.types import DTYPES, Buffer, Descriptor, Pointer, Scalar, Tensor
 from tlxc.targets import Target, TargetError, all_targets, get_target
 
 if TYPE_CHECKING:
@@ -185,6 +186,31 @@ def load_kernel(reference: str, define: Mapping[str, Any], **options: Any) -> tu
     _check_definitions(kernel, define)
     given = {name: value for name, value in options.items() if value is not None}
     return kernel, kernel.signature(**given, **define)
+
+
+def load_ir(file: str, given: Mapping[str, Any]) -> tuple[Callable[[Target], Compiled], Signature]:
+    """A function that compiles the tile IR of a file, and the signature that it has; it takes no options."""
+    from tlxc.frontend.signature import Argument, Signature
+    from tlxc.ir.parser import ParseError, parse_module
+
+    options = [name for name, value in given.items() if value]
+    if options:
+        raise FileError(
+            f"{file} is tile IR, whose constants and options are fixed; leave out {_listed(options)}, or give the "
+            "Python file of the kernel."
+        )
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        module = parse_module(text)
+    except (OSError, UnicodeDecodeError, ParseError) as error:
+        raise FileError(f"{file} could not be read as tile IR: {error}.") from error
+    arguments = tuple(
+        (p.name, Argument(p.type, p.align, p.divisible))
+        for p in module.params
+        if isinstance(p.type, (Scalar, Pointer, Descriptor))
+    )
+    signature = Signature(arguments, (), module.num_warps, module.maxnreg, module.cluster)
+    return lambda target: compile_text(text, target.name), signature
 
 
 def _check_definitions(kernel: Kernel, define: Mapping[str, Any]) -> None:
@@ -370,7 +396,8 @@ def compile_command(
     """Compiles a kernel to binaries, and says what it takes of the GPU.
 
     FILE is loaded as a module: what stands under `if __name__ == "__main__"` is not run.  KERNEL may be left out where
-    FILE has only one.  Parameter types come from the annotations, as in `x: tl.ptr(tl.float16), n: tl.int32`.
+    FILE has only one.  Parameter types come from the annotations, as in `x: tl.ptr(tl.float16), n: tl.int32`.  A file
+    of tile IR, KERNEL.tlxir, is compiled as it stands.
 
     Files are named KERNEL.TARGET.SUFFIX; the json holds what a loader must know.
     """
@@ -378,9 +405,14 @@ def compile_command(
         if name not in ("json", "all") and not any(name in FILES[target.vendor] for target in targets):
             names = _listed([target.name for target in targets])
             raise click.BadParameter(f"{name} does not exist for {names}.", param_hint="--emit")
-    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga)
+    options = {"num_warps": num_warps, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
+    if reference.endswith(".tlxir"):
+        compile_for, signature = load_ir(reference, {"-D": define, **options})
+    else:
+        kernel, signature = load_kernel(reference, define, **options)
+        compile_for = partial(compile_kernel, kernel.__tlxc_source__, signature)
     for target in targets:
-        compiled = compile_kernel(kernel.__tlxc_source__, signature, target)
+        compiled = compile_for(target)
         _write(compiled, signature, target, emit, folder)
         click.echo(resource_line(compiled))
         for note in compiled.metadata["notes"]:
