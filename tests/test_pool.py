@@ -166,7 +166,7 @@ def test_a_crash_leaves_a_file_and_a_command(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the assembler")
 def test_a_crash_of_the_assembler_is_one_of_the_compiler(tmp_path: Path) -> None:
     program = tmp_path / "ptxas"
-    program.write_text("#!/bin/sh\necho lost >&2\nkill -SEGV $$\n")
+    program.write_text('#!/bin/sh\n[ "$1" = --version ] && echo V12.9.86 && exit\necho lost >&2\nkill -SEGV $$\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     kernel = tlxc.kernel(good)
     with Pool(1) as pool, pytest.raises(CompilerCrash) as error:
