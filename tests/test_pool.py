@@ -60,11 +60,12 @@ def test_a_task_that_kills_its_worker_kills_nothing_else() -> None:
         first = pool.run(crashing.process)
         with pytest.raises(WorkerDied) as error:
             pool.run(crashing.segfault)
-        assert str(error.value) == (
-            "A worker process ended by SIGSEGV. It printed:\nLLVM ERROR: Cannot select: t42"
-        )
-        with pytest.raises(WorkerDied, match="ended with status 3. It printed:\ngone$"):
+        assert str(error.value) == "A worker process ended by SIGSEGV."
+        with pytest.raises(WorkerDied) as error:
             pool.run(crashing.leave)
+        assert str(error.value) == (
+            "A worker process ended with status 3. It printed:\nLLVM ERROR: Cannot select: t42"
+        )
         assert pool.run(crashing.process) not in (first, os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc check`, `tlxc run`, `tlxc targets`.
+"""The command line, `tlxc`: compile, inspect, check, tune, run, targets.
 
 Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
 Needs no GPU and opens no driver.
@@ -7,6 +7,7 @@ Needs no GPU and opens no driver.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import difflib
 import hashlib
 import json
@@ -16,8 +17,8 @@ import sys
 import textwrap
 import tokenize
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,7 @@ from tlxc.targets import Target, TargetError, all_targets, get_target
 
 if TYPE_CHECKING:
     from tlxc.frontend.signature import Signature
+    from tlxc.runtime.heuristics import Launchable
     from tlxc.runtime.kernel import Kernel
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,11 +114,12 @@ def _users_traceback(error: BaseException, file: str) -> str:
     return "".join(traceback.format_exception(type(error), error, tb, chain=tb is not None)).rstrip()
 
 
-def find_kernel(module: ModuleType, file: str, name: str | None) -> Kernel:
-    """The kernel called `name`, or the only one that the file defines."""
+def find_kernel(module: ModuleType, file: str, name: str | None) -> Launchable:
+    """The kernel called `name`, or the only one that the file defines, with what stands around it."""
+    from tlxc.runtime.heuristics import Wrapper
     from tlxc.runtime.kernel import Kernel
 
-    known = {n: value for n, value in vars(module).items() if isinstance(value, Kernel)}
+    known = {n: value for n, value in vars(module).items() if isinstance(value, (Kernel, Wrapper))}
     if name in known:
         return known[name]
     own = {n: k for n, k in known.items() if k.__tlxc_source__.file == file}
@@ -179,13 +182,18 @@ def parse_cluster(context: click.Context, parameter: click.Parameter, text: str 
         raise click.BadParameter(f"{text!r} is not one to three numbers with commas between, as 2,1,1.") from None
 
 
-def load_kernel(reference: str, define: Mapping[str, Any], **options: Any) -> tuple[Kernel, Signature]:
-    """The kernel, and its signature for -D and the launch options; options that are None are the kernel's own."""
+def load_kernel(
+    reference: str, define: Mapping[str, Any], position: int | None, **options: Any
+) -> tuple[Kernel, Signature]:
+    """The kernel, and its signature for -D and the launch options; options that are None are the kernel's own.
+    `position`: of the configuration of a kernel that is tuned."""
+    from tlxc.runtime.autotune import ahead
+
     file, name = split_reference(reference)
-    kernel = find_kernel(load_file(file), file, name)
-    _check_definitions(kernel, define)
     given = {name: value for name, value in options.items() if value is not None}
-    return kernel, kernel.signature(**given, **define)
+    kernel, constants, launch = ahead(find_kernel(load_file(file), file, name), position, define, given)
+    _check_definitions(kernel, constants)
+    return kernel, kernel.signature(**launch, **constants)
 
 
 def load_ir(file: str, given: Mapping[str, Any]) -> tuple[Callable[[Target], Compiled], Signature]:
@@ -359,7 +367,11 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
             "--ctas-per-cga", callback=parse_cluster, metavar="X,Y,Z",
             help="CTAs of a cluster along x, y and z (NVIDIA) [default: the kernel's own].",
         )  # fmt: skip
-        options = targets(define(warps(registers(cluster(command)))))
+        config = click.option(
+            "--config", "position", type=click.IntRange(0), metavar="N",
+            help="Configuration of a kernel that is tuned, counted from 0.",
+        )  # fmt: skip
+        options = targets(define(warps(registers(cluster(config(command))))))
         return click.argument("reference", metavar="FILE[:KERNEL]")(options)
 
     return decorate
@@ -390,6 +402,7 @@ def compile_command(
     num_warps: int | None,
     maxnreg: int | None,
     ctas_per_cga: tuple[int, ...] | None,
+    position: int | None,
     emit: Sequence[str],
     folder: Path,
 ) -> None:
@@ -407,9 +420,9 @@ def compile_command(
             raise click.BadParameter(f"{name} does not exist for {names}.", param_hint="--emit")
     options = {"num_warps": num_warps, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
     if reference.endswith(".tlxir"):
-        compile_for, signature = load_ir(reference, {"-D": define, **options})
+        compile_for, signature = load_ir(reference, {"-D": define, "--config": position is not None, **options})
     else:
-        kernel, signature = load_kernel(reference, define, **options)
+        kernel, signature = load_kernel(reference, define, position, **options)
         compile_for = partial(compile_kernel, kernel.__tlxc_source__, signature)
     for target in targets:
         compiled = compile_for(target)
@@ -453,6 +466,7 @@ def inspect_command(
     num_warps: int | None,
     maxnreg: int | None,
     ctas_per_cga: tuple[int, ...] | None,
+    position: int | None,
     after: str,
     layouts: bool,
     memory: bool,
@@ -466,7 +480,8 @@ def inspect_command(
     for name in wanted:
         if name not in (*FILES[target.vendor], *(["sass"] if target.vendor == "nvidia" else [])):
             raise click.BadParameter(f"{name} does not exist for {target.name}.", param_hint=f"--{name}")
-    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga)
+    options = {"num_warps": num_warps, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
+    kernel, signature = load_kernel(reference, define, position, **options)
     if not wanted or layouts or memory:
         module = lowered(kernel, signature, target, after)
         views = [show(module) for given, show in ((layouts, layout_table), (memory, memory_table)) if given]
@@ -526,16 +541,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() + "\n" for row in rows)
 
 
-@contextmanager
-def _progress(length: int) -> Iterator[Callable[[int], None]]:
-    """What is called with the number of steps that are done; at a terminal it moves a bar on stderr."""
-    if not sys.stderr.isatty():
-        yield lambda steps: None
-        return
-    with click.progressbar(length=length, file=sys.stderr) as bar:
-        yield bar.update
-
-
 @main.command("check")
 @click.argument("reference", metavar="FILE[:KERNEL]")
 @click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
@@ -548,11 +553,12 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
     Says what a clean result covers: all schedules of these inputs, or the schedules that were tried.
     """
     from tlxc.runtime.check import check
+    from tlxc.runtime.progress import progress
 
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
     first, count = (0, seeds) if replay is None else (replay, 1)
-    with _progress(len(kernel.examples) * count) as done:
+    with progress(len(kernel.examples) * count) as done:
         outcomes = list(check(kernel, target, count, first, done))
     if as_json:
         click.echo(json.dumps([o.facts() for o in outcomes], indent=1))
@@ -562,6 +568,44 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
             click.echo(str(o.report))
     if any(o.report is not None for o in outcomes):
         raise SystemExit(1)
+
+
+@main.group("tune")
+def tune_group() -> None:
+    """Shows and forgets what tuned kernels have found out, on this machine and for all users of its cache folder."""
+
+
+@tune_group.command("show")
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@click.option("--json", "as_json", is_flag=True, help="The records as JSON.")
+def tune_show_command(kernels: tuple[str, ...], as_json: bool) -> None:
+    """Prints every tuning of these kernels (default: all): what it was for, and each configuration with its time, or
+    with the reason why it was skipped.  The star marks the one that launches use."""
+    from tlxc.runtime import trial
+
+    found = trial.records(kernels)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(record) for record in found], indent=1))
+        return
+    for record in found:
+        click.echo("\n".join(trial.describe(record)))
+    if not found:
+        click.echo(f"There are no results of tuning{f' of {_listed(kernels)}' if kernels else ''}.")
+
+
+@tune_group.command("rm")
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@click.option("--all", "everything", is_flag=True, help="Of all kernels.")
+def tune_rm_command(kernels: tuple[str, ...], everything: bool) -> None:
+    """Removes the tunings of these kernels; the next launches tune again."""
+    from tlxc.runtime import trial
+
+    if bool(kernels) == everything:
+        raise click.UsageError("Name the kernels, or give --all.")
+    found = trial.records(kernels)
+    for record in found:
+        trial.remove(record)
+    click.echo(f"{len(found)} removed.")
 
 
 @main.command("run", context_settings={"ignore_unknown_options": True})

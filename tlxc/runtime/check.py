@@ -10,7 +10,7 @@ from tlxc.errors import TlxcError
 from tlxc.runtime.simulate import Launch, Simulation
 
 if TYPE_CHECKING:
-    from tlxc.runtime.kernel import Kernel
+    from tlxc.runtime.heuristics import Launchable
     from tlxc.simulator import Report
     from tlxc.targets import Target
 
@@ -66,7 +66,7 @@ class _Watched(Simulation):
 
 
 def check(
-    kernel: Kernel, target: Target, seeds: int, first: int = 0, done: Callable[[int], None] = lambda runs: None
+    kernel: Launchable, target: Target, seeds: int, first: int = 0, done: Callable[[int], None] = lambda runs: None
 ) -> Iterator[Outcome]:
     """Each example under `seeds` schedules, from seed `first` on; ends an example at its first report.  `done` is told
     how many runs there are no more to come."""
@@ -85,7 +85,7 @@ def check(
         yield outcome
 
 
-def _run(kernel: Kernel, example: Callable[..., Any], target: Target, seed: int, outcome: Outcome) -> bool:
+def _run(kernel: Launchable, example: Callable[..., Any], target: Target, seed: int, outcome: Outcome) -> bool:
     """One run; False where there is nothing more to try."""
     from tlxc.simulator import SimulationError
 

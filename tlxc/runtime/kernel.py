@@ -20,7 +20,18 @@ from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.grid import Cluster, check_cluster, extents
-from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording, with_workspace
+from tlxc.runtime.launcher import (
+    INTEGER,
+    MAP,
+    SKIP,
+    Launcher,
+    MapShape,
+    make_launcher,
+    prepared,
+    recording,
+    with_workspace,
+)
+from tlxc.runtime.tokens import Scanner
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -65,6 +76,16 @@ class _Version:
     plans: dict[Key, Plan] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A launch with everything bound: `grid` along x, y and z, `values` as the launcher takes them."""
+
+    version: _Version
+    bound: Bound
+    grid: tuple[int, int, int]
+    values: tuple[Any, ...]
+
+
 def _checks(source: Source) -> tuple[tuple[Callable[[Any], Any], Any, Any], ...]:
     """How a launch sees that every module constant still is the object that it is now."""
     return tuple(
@@ -88,6 +109,11 @@ def _stream(device: int) -> int:
     """torch's current stream, else the legacy default stream, which waits for and is waited for by all others."""
     current = torch_stream()
     return 0 if current is None else current(device)
+
+
+def stream_of() -> Callable[[int], int]:
+    """A function from device to the stream that launches use there."""
+    return torch_stream() or _stream
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------
@@ -254,11 +280,16 @@ class Kernel:
     def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound) -> Plan:
         """Compiles, loads and remembers what a key stands for."""
         gpu = cuda.device(key[-1])
-        stream = torch_stream() or _stream
-        slot_ready = partial(self._check_capture, gpu, stream)
+        stream = stream_of()
+        slot_ready = partial(self.check_capture, gpu, stream)
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
         if not compiled.is_loaded(gpu):
             slot_ready()
+        plan = version.plans[key] = Plan(self._launcher(compiled, bound, gpu), stream, compiled)
+        return plan
+
+    def _launcher(self, compiled: CompiledKernel, bound: Bound, gpu: cuda.Device) -> Launcher:
+        """What launches the specialisation on a GPU, where it is loaded now if it was not."""
         function = compiled.load(gpu)
         record = compiled.record(gpu)
         extra = (compiled.workspace > 0) + (record is not None)
@@ -268,16 +299,53 @@ class Kernel:
             launcher = recording(launcher, record.pointer)
         if compiled.workspace:
             launcher = with_workspace(launcher, gpu, compiled.workspace)
-        launcher = prepared(launcher, gpu, _maps(bound.kinds, compiled), bound.signature.cluster)
-        plan = version.plans[key] = Plan(launcher, stream, compiled)
-        return plan
+        return prepared(launcher, gpu, _maps(bound.kinds, compiled), bound.signature.cluster)
 
-    def _check_capture(self, gpu: cuda.Device, stream: Callable[[int], int]) -> None:
+    def check_capture(self, gpu: cuda.Device, stream: Callable[[int], int]) -> None:
+        """A `CaptureError` where the present stream of a GPU is being captured."""
         if cuda.is_capturing(gpu, stream(gpu.ordinal)):
             raise CaptureError(
                 f"{self.name} must be compiled or loaded for these arguments, which is not possible while a CUDA graph "
                 f"is being captured; call {self.name}.warmup(...) with the same arguments before the capture."
             )
+
+    # -- launching in parts, for tuning
+
+    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Given:
+        """The arguments of a call by name, unchecked; defaults stand where none was given."""
+        return self._functions[1](*args, **kwargs)
+
+    def version(self) -> _Version:
+        """The version that a launch now would use; cheap where no module constant has changed."""
+        state = self.__dict__.get("state")
+        if state is None or any(look(where) is not value for look, where, value in state.checks):
+            return self.renew()
+        return state
+
+    def call(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """A launch, bound: refuses what launching refuses before it compiles."""
+        version = self.version()
+        arguments = self._binder.check(self.given(args, kwargs))
+        bound = self._binder.resolve(arguments)
+        sizes = extents(grid(arguments) if callable(grid) else grid)
+        check_cluster(sizes, bound.signature.cluster)
+        scan = Scanner()
+        passed = [p for p in version.source.parameters if not p.constexpr]
+        return Call(version, bound, sizes, tuple(scan(arguments[p.name])[1] for p in passed))
+
+    def compile_call(self, call: Call, gpu: cuda.Device) -> CompiledKernel:
+        """The code of a call for a GPU."""
+        return self._compiled(call.version, call.bound, cuda.target_of(gpu), gpu)
+
+    def launcher_of(self, call: Call, gpu: cuda.Device) -> Callable[[int], None]:
+        """A function that launches the call in a stream of the GPU, given by its raw handle."""
+        launch = self._launcher(self.compile_call(call, gpu), call.bound, gpu)
+
+        def launch_in(stream: int) -> None:
+            if status := launch(call.grid, stream, *call.values):
+                raise self.refuse(status)
+
+        return launch_in
 
     # -- compiling
 
