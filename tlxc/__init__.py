@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tlxc.runtime.decorators import kernel as kernel
     from tlxc.runtime.decorators import next_power_of_2 as next_power_of_2
     from tlxc.runtime.descriptor import TensorDescriptor as TensorDescriptor
+    from tlxc.runtime.hooks import launch_hook as launch_hook
     from tlxc.runtime.simulate import simulate as simulate
     from tlxc.runtime.trap import explain_trap as explain_trap
     from tlxc.simulator.reports import SimulationError as SimulationError
@@ -42,6 +43,7 @@ _NAMES: dict[str, tuple[str, str | None]] = {
     "TensorDescriptor": ("tlxc.runtime.descriptor", "TensorDescriptor"),
     "simulate": ("tlxc.runtime.simulate", "simulate"),
     "SimulationError": ("tlxc.simulator.reports", "SimulationError"),
+    "launch_hook": ("tlxc.runtime.hooks", "launch_hook"),
     "explain_trap": ("tlxc.runtime.trap", "explain_trap"),
     "CompileError": ("tlxc.errors", "CompileError"),
     "TlxcError": ("tlxc.errors", "TlxcError"),

@@ -395,6 +395,7 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
     metavar="DIR",
     help="Folder for the files [default: this one].",
 )
+@click.option("--timings", is_flag=True, help="How long each stage took.")
 def compile_command(
     reference: str,
     targets: tuple[Target, ...],
@@ -405,6 +406,7 @@ def compile_command(
     position: int | None,
     emit: Sequence[str],
     folder: Path,
+    timings: bool,
 ) -> None:
     """Compiles a kernel to binaries, and says what it takes of the GPU.
 
@@ -430,6 +432,15 @@ def compile_command(
         click.echo(resource_line(compiled))
         for note in compiled.metadata["notes"]:
             click.echo(f"  note: {note}")
+        if timings:
+            click.echo(timing_table(compiled.metadata["timings"]))
+
+
+def timing_table(stages: Mapping[str, float]) -> str:
+    """Milliseconds of each stage, and its share of all."""
+    total = sum(stages.values())
+    rows = [*stages.items(), ("total", total)]
+    return "\n".join(f"  {name:<14} {ms:9.2f} ms {100 * ms / total:6.1f} %" for name, ms in rows)
 
 
 def _write(compiled: Compiled, signature: Signature, target: Target, emit: Sequence[str], folder: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -212,10 +213,24 @@ def compile_kernel(source: Source, signature: Signature, target: Target, wait_li
     parameter, so only those ask for it who pass that: see `codegen.nvptx.trap`.
     """
     timings = Timings()
-    with timings.stage("frontend"):
-        module = build(source, signature, target)
-    with errors_at(source):
-        return compile_module(module, target, timings, wait_limit)
+    with _no_collections():
+        with timings.stage("frontend"):
+            module = build(source, signature, target)
+        with errors_at(source):
+            return compile_module(module, target, timings, wait_limit)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python's cyclic collector rests: a compilation makes hundreds of thousands of objects, which live to its end, and
+    each collection would look at all of them and at the program's.  Threads may overlap: who stopped it starts it."""
+    stopped = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if stopped:
+            gc.enable()
 
 
 @contextmanager

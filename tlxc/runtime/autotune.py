@@ -19,8 +19,9 @@ from tlxc.runtime.descriptor import TensorDescriptor
 from tlxc.runtime.fast_bind import current_device
 from tlxc.runtime.grid import GridError
 from tlxc.runtime.heuristics import Heuristics, Launchable, Wrapper, complete, named_arguments
-from tlxc.runtime.kernel import CaptureError, Kernel, stream_of
+from tlxc.runtime.kernel import CaptureError, Kernel
 from tlxc.runtime.pool import Pool
+from tlxc.runtime.streams import current_stream, handle_of
 from tlxc.runtime.timing import LIMIT_S
 from tlxc.runtime.tokens import as_python
 from tlxc.runtime.tuning import Tuning, TuningError
@@ -223,8 +224,9 @@ class Autotuner(Wrapper):
             known = None
         if known is not None and known.best is not None:
             return configs[known.best]
-        stream = stream_of()
-        self._refuse_capture(gpu, stream(gpu.ordinal))
+        given = kwargs.get("stream")
+        stream = current_stream(gpu.ordinal) if given is None else handle_of(given)
+        self._refuse_capture(gpu, stream)
         tuning = Tuning(self, grid, args, kwargs, configs)
         if tuning.empty:
             return None
@@ -233,7 +235,7 @@ class Autotuner(Wrapper):
                 one.reason, one.fatal = before.reason, True
         record = trial.Record(identity or "", facts, tuning.trials)
         try:
-            record.best = tuning.trials.index(tuning.run(gpu, stream(gpu.ordinal)))
+            record.best = tuning.trials.index(tuning.run(gpu, stream))
         finally:
             if identity is not None and (record.best is not None or any(t.fatal for t in record.trials)):
                 trial.store(record)

@@ -9,13 +9,15 @@ from tlxc.runtime.bind import ArgumentError
 from tlxc.runtime.cache import stable_text
 from tlxc.runtime.fast_bind import OPTIONS
 
+TUNED = tuple(name for name in OPTIONS if name != "stream")  # options that decide how fast a launch is
+
 
 class Config:
     """One configuration: `tlxc.Config({"BM": 128, "BN": 256}, num_warps=8, ctas_per_cga=(2, 1, 1))`.
 
-    kwargs: values of parameters by name.  options: those of a launch (`num_warps`, `maxnreg`, `ctas_per_cga`, ...);
-    what is not given is the kernel's own.  pre_hook: called with all arguments by name before every launch with this
-    configuration, to set the `block_shape` of descriptors, say.
+    kwargs: values of parameters by name.  options: those of a launch (`num_warps`, `maxnreg`, `ctas_per_cga`,
+    `launch_pdl`); what is not given is the kernel's own.  pre_hook: called with all arguments by name before every
+    launch with this configuration, to set the `block_shape` of descriptors, say.
     """
 
     def __init__(
@@ -27,9 +29,9 @@ class Config:
     ) -> None:
         self.kwargs, self.options, self.pre_hook = dict(kwargs or {}), options, pre_hook
         for name in options:
-            if name not in OPTIONS:
+            if name not in TUNED:
                 raise ArgumentError(
-                    f"A Config has no option `{name}`; launch options are {', '.join(OPTIONS[:-1])} and {OPTIONS[-1]}. "
+                    f"A Config has no option `{name}`; launch options are {', '.join(TUNED[:-1])} and {TUNED[-1]}. "
                     "Values of the kernel's parameters go into the dict before them."
                 )
         for name in self.kwargs:
@@ -41,7 +43,7 @@ class Config:
 
     def __getattr__(self, name: str) -> Any:
         """A launch option; None where the kernel's own is taken."""
-        if name in OPTIONS and "options" in self.__dict__:
+        if name in TUNED and "options" in self.__dict__:
             return self.options.get(name)
         raise AttributeError(f"'Config' object has no attribute {name!r}")
 

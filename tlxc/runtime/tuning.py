@@ -60,10 +60,10 @@ class Tuning:
     def __init__(
         self, tuner: Autotuner, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs: Sequence[Config]
     ) -> None:
-        self.tuner, self.kernel, self.args = tuner, tuner.kernel, args
+        self.tuner, self.kernel, self.args, self._grid = tuner, tuner.kernel, args, grid
         given = named_arguments(self.kernel, args, kwargs)
         self._restored = Restored(tuner.reset_to_zero, tuner.restore_value, given)  # before any hook
-        self.tries = [self._bound(config, grid, kwargs) for config in configs]
+        self.tries = [self._bound(config, kwargs) for config in configs]
         if all(t.error is not None for t in self.tries):
             error = self.tries[0].error
             assert error is not None
@@ -78,13 +78,13 @@ class Tuning:
     def trials(self) -> list[Trial]:
         return [t.trial for t in self.tries]
 
-    def _bound(self, config: Config, grid: Any, kwargs: Mapping[str, Any]) -> _Try:
+    def _bound(self, config: Config, kwargs: Mapping[str, Any]) -> _Try:
         made = _Try(config, {**kwargs, **config.all_kwargs()}, Trial(str(config)))
         try:
             made.kwargs = complete(self.tuner.fn, self.args, made.kwargs)
             if config.pre_hook is not None:
                 config.pre_hook(self.arguments(made))
-            made.call = self.kernel.call(grid, self.args, made.kwargs)
+            made.call = self.kernel.call(self._grid, self.args, made.kwargs)
         except TlxcError as error:
             made.fail(error)
         return made
@@ -151,10 +151,11 @@ class Tuning:
         self._restored.reset()
 
     def _time(self, gpu: cuda.Device, stream: int, timer: Timer | None, one: _Try) -> None:
-        assert one.call is not None
+        def launch(stream: int) -> None:
+            self.kernel[self._grid](*self.args, **{**one.kwargs, "stream": stream})
+
         around = partial(self._around, one, self.arguments(one))
         try:
-            launch = self.kernel.launcher_of(one.call, gpu)
             if timer is not None:
                 one.trial.us = timer.median_us(launch, around)
             else:

@@ -241,6 +241,10 @@ def fence(strand: Strand, step: Step) -> None:
     strand.fenced = clock.copy()
 
 
+def grid_dependency(strand: Strand, step: Step) -> None:
+    """Nothing: grids are simulated one after the other, so the one before has ended."""
+
+
 EFFECTS = {
     "alloc_barriers": alloc_barriers,
     "barrier_view": barrier_view,
@@ -249,5 +253,6 @@ EFFECTS = {
     "named_barrier_arrive": named_barrier_arrive,
     "fence_async_shared": fence_async_shared,
     "fence": fence,
+    "grid_dependency": grid_dependency,
 }
 FLOWS = {"barrier_wait": barrier_wait, "named_barrier_wait": named_barrier_wait}
