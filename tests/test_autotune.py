@@ -317,7 +317,7 @@ def test_failures_are_skipped_and_shown(
     def change(block: int, metadata: dict[str, Any]) -> None:
         if block == 64:
             raise CompileError("too large", found="64", allowed="less")
-        metadata |= {"spill_bytes": 24 * (block == 128), "stack_bytes": 0}
+        metadata |= {"spill_bytes": 24 * (block == 128)}
 
     compile_by(monkeypatch, change)
     configs = [*(Config({"BLOCK": b}) for b in TIMES), Config({"BLOCK": 32}, num_warps=3)]
@@ -331,7 +331,7 @@ def test_failures_are_skipped_and_shown(
     assert lines[2:] == [
         "  *  3000.00 us  BLOCK=32  (16 registers, 64 bytes shared)",
         "     skipped  BLOCK=64: error: too large found: 64 allowed: less",
-        "     skipped  BLOCK=128: it spills: a thread uses 24 bytes of local memory",
+        "     skipped  BLOCK=128: it spills 24 bytes a thread",
         f"     skipped  BLOCK=32 num_warps=3: {where}: num_warps is 3; it may be 1, 2, 4, 8, 16 or 32.",
     ]
 
@@ -339,11 +339,11 @@ def test_failures_are_skipped_and_shown(
 def test_spilling_is_better_than_nothing(
     fake: FakeDriver, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compile_by(monkeypatch, lambda block, metadata: metadata.update(spill_bytes=block, stack_bytes=8))
+    compile_by(monkeypatch, lambda block, metadata: metadata.update(spill_bytes=block))
     kernel = tuned(bench := Bench())
     kernel[grid](A, 100)
     assert sorted(bench.runs) == [32, 64, 128] and str(kernel.best_config) == "BLOCK=64"
-    assert "  *  1000.00 us  BLOCK=64  (16 registers, 64 bytes shared, 64 bytes local)" in shown("show", "add").output
+    assert "  *  1000.00 us  BLOCK=64  (16 registers, 64 bytes shared, 64 bytes spilled)" in shown("show", "add").output
 
 
 def test_a_refused_launch_is_skipped(fake: FakeDriver, compiled: list[Any]) -> None:

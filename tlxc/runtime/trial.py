@@ -29,7 +29,7 @@ class Trial:
     """One configuration: the median of its times in microseconds, or the `reason` why it has none.
 
     `fatal`: trying it cost the process its GPU, so it is never tried again.  Registers are those of a thread; sizes are
-    bytes, `shared` of a CTA, `local` of a thread.
+    bytes, `shared` of a CTA, `spilled` stored and loaded by a thread.
     """
 
     config: str
@@ -38,12 +38,11 @@ class Trial:
     fatal: bool = False
     registers: int | None = None
     shared: int | None = None
-    local: int | None = None
+    spilled: int | None = None
 
     def describe(self, code: CompiledKernel) -> None:
         """Takes the resources over from the code."""
-        spilled, stack = (code.metadata.get(name) or 0 for name in ("spill_bytes", "stack_bytes"))
-        self.registers, self.shared, self.local = code.registers, code.shared, max(spilled, stack)
+        self.registers, self.shared, self.spilled = code.registers, code.shared, code.spill_bytes
 
 
 @dataclass
@@ -155,7 +154,7 @@ def describe(record: Record) -> list[str]:
         if trial.us is None:
             lines.append(f"     skipped  {trial.config}: {trial.reason}")
         else:
-            spills = f", {trial.local} bytes local" if trial.local else ""
+            spills = f", {trial.spilled} bytes spilled" if trial.spilled else ""
             mark = "*" if trial is best else " "
             lines.append(
                 f"  {mark} {trial.us:8.2f} us  {trial.config}  ({trial.registers} registers, {trial.shared} bytes "

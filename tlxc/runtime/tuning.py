@@ -138,14 +138,14 @@ class Tuning:
         spilling: list[_Try] = []
         with progress(len(self.tries), f"tuning {self.kernel.name}") as step:
             for one in self._compiled(gpu, step):
-                if one.trial.local:
+                if one.trial.spilled:
                     spilling.append(one)
                 else:
                     time(one)
         others = any(trial.us is not None for trial in self.trials)
         for one in spilling:
             if others:
-                one.trial.reason = f"it spills: a thread uses {one.trial.local} bytes of local memory"
+                one.trial.reason = f"it spills {one.trial.spilled} bytes a thread"
             else:
                 time(one)
         self._restored.reset()
