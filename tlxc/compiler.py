@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tlxc.collector import no_collections
 from tlxc.errors import CompileError, TlxcError
 from tlxc.frontend.signature import Signature
 from tlxc.ir.core import Module, Param
@@ -213,24 +213,11 @@ def compile_kernel(source: Source, signature: Signature, target: Target, wait_li
     parameter, so only those ask for it who pass that: see `codegen.nvptx.trap`.
     """
     timings = Timings()
-    with _no_collections():
+    with no_collections():
         with timings.stage("frontend"):
             module = build(source, signature, target)
         with errors_at(source):
             return compile_module(module, target, timings, wait_limit)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Python's cyclic collector rests: a compilation makes hundreds of thousands of objects, which live to its end, and
-    each collection would look at all of them and at the program's.  Threads may overlap: who stopped it starts it."""
-    stopped = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if stopped:
-            gc.enable()
 
 
 @contextmanager
@@ -246,13 +233,23 @@ def compile_module(
     module: Module, target: Target, timings: Timings | None = None, wait_limit: int | None = None
 ) -> Compiled:
     """Tile IR as the frontend makes it to binary.  `wait_limit` as for `compile_kernel`."""
-    from tlxc.codegen.generate import check_supported, generate
-    from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
+    from tlxc.codegen.generate import check_supported
 
     timings = timings or Timings()
     check_launch(module, target)
     check_supported(module, target)
     run_passes(module, target, timings)
+    return assemble_module(module, target, timings, wait_limit)
+
+
+def assemble_module(
+    module: Module, target: Target, timings: Timings | None = None, wait_limit: int | None = None
+) -> Compiled:
+    """Tile IR after all passes to binary.  `wait_limit` as for `compile_kernel`."""
+    from tlxc.codegen.generate import generate
+    from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
+
+    timings = timings or Timings()
     if wait_limit is not None:
         limit_waits(module, wait_limit)
     with timings.stage("generate"):

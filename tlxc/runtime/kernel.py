@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tlxc.collector import no_collections
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
 from tlxc.runtime import cuda, hooks, native, simulate
@@ -289,7 +290,7 @@ class Kernel:
 
     def renew(self) -> _Version:
         """The version for the present values of the module constants; the one that launches use from now on."""
-        with self._lock:
+        with self._lock, no_collections():
             source = self.__tlxc_source__
             if source.changed() is not None:
                 source = self.__tlxc_source__ = Source(source.fn)
@@ -338,20 +339,7 @@ class Kernel:
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
         if not compiled.is_loaded(gpu):
             slot_ready()
-        function = compiled.load(gpu)
-        record = compiled.record(gpu)
-        ready = Ready(
-            function,
-            int(compiled.metadata["threads"]),
-            compiled.shared,
-            bound.kinds,
-            _maps(bound.kinds, compiled),
-            bound.signature.cluster,
-            compiled.workspace,
-            None if record is None else record.pointer,
-            launch_pdl,
-        )
-        plan = version.plans[key] = Plan(ready, stream, compiled)
+        plan = version.plans[key] = Plan(ready_of(compiled, gpu, bound, launch_pdl), stream, compiled)
         return plan
 
     def _check_capture(self, gpu: cuda.Device, stream: Callable[[int], int]) -> None:
@@ -424,6 +412,22 @@ class Kernel:
         return Variant(
             reason, target.name, signature.num_warps, signature.maxnreg, signature.cluster, arguments, compiled
         )
+
+
+def ready_of(compiled: CompiledKernel, gpu: cuda.Device, bound: Bound, launch_pdl: bool = False) -> Ready:
+    """A specialisation on a GPU, where it is loaded if it is not yet."""
+    function, record = compiled.load(gpu), compiled.record(gpu)
+    return Ready(
+        function,
+        int(compiled.metadata["threads"]),
+        compiled.shared,
+        bound.kinds,
+        _maps(bound.kinds, compiled),
+        bound.signature.cluster,
+        compiled.workspace,
+        None if record is None else record.pointer,
+        launch_pdl,
+    )
 
 
 def _target(target: str | Target) -> Target:
