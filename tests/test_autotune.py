@@ -12,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import crashing
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from fake_driver import Array, FakeDriver, Launch, bfloat16, install, install_compiler
 
 import tlxc
-from tlxc import Config, tl
+from tlxc import Config, compiler, tl
 from tlxc.cli import main
 from tlxc.errors import CompileError, TlxcError
 from tlxc.runtime import artifact, cuda, trial
@@ -363,6 +364,36 @@ def test_a_refused_launch_is_skipped(fake: FakeDriver, compiled: list[Any]) -> N
     kernel[grid](A, 100)
     assert str(kernel.best_config) == "BLOCK=128"
     assert "skipped  BLOCK=64: Launching add failed with CUDA_ERROR_LAUNCH_FAILED" in shown("show").output
+
+
+def test_a_crash_of_the_compiler_is_skipped(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Compiled in earnest, by worker processes."""
+    monkeypatch.setattr(compiler, "compile_text", crashing.compile_and_segfault)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    bench = Bench({512: 1.0, 64: 3.0, 128: 2.0})
+    kernel = tuned(bench, [Config({"BLOCK": block}) for block in (512, 64, 128)])
+    kernel[grid](A, 100)
+    assert sorted(bench.runs) == [64, 128] and str(kernel.best_config) == "BLOCK=128"
+    skipped = shown("show").output.splitlines()[-1]
+    where = f"add ({__file__}:{add.__code__.co_firstlineno})"
+    assert skipped.startswith(
+        f"     skipped  BLOCK=512: Compiling {where} for sm_90 failed: its worker process ended by SIGSEGV. Its tile IR"
+    )
+    (file,) = tmp_path.glob("tlxc-crash-*/add.sm_90.*.tlxir")
+    assert f"tlxc compile {file} -t sm_90" in skipped
+
+
+def test_a_bar_at_a_terminal(
+    fake: FakeDriver, compiled: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned(Bench())[grid](A, 100)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    tuned(Bench())[grid](A, 101)
+    shown_bar = capsys.readouterr().err
+    assert "tuning add" in shown_bar and "100%" in shown_bar
 
 
 def test_nothing_is_left(fake: FakeDriver, compiled: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

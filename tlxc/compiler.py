@@ -270,7 +270,7 @@ def compile_text(
     from tlxc.codegen.nvptx.assemble import assembling_with
     from tlxc.ir.parser import parse_module
 
-    with assembling_with(assembler):
+    with no_collections(), assembling_with(assembler):
         return compile_module(parse_module(text), get_target(target), wait_limit=wait_limit)
 
 

@@ -152,7 +152,8 @@ class Autotuner(Wrapper):
             with compiling_in(pool):
                 return self.kernel.warmup(*args, grid=grid, target=target, **given)
 
-        with Pool() as pool, ThreadPoolExecutor(pool.workers) as threads:
+        pool = Pool()
+        with ThreadPoolExecutor(pool.workers) as threads, pool:  # left first, so that no thread waits for a worker
             return list(threads.map(compiled, self._pruned(args, kwargs)))
 
     # -- choosing

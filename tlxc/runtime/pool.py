@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 LIMIT_S = 300  # a task that takes longer is taken for one that hangs
 _MAIN = "import sys; sys.path[:] = sys.argv[1:]; from tlxc.runtime.pool import serve; serve()"
+_CLOSED = "The pool of worker processes was left before this task was done."
 _SHOWN = 2000  # characters of what a worker printed last
 
 
@@ -35,6 +36,10 @@ class WorkerDied(TlxcError):
     def __init__(self, how: str, output: str) -> None:
         super().__init__(f"A worker process ended {how}." + (f" It printed:\n{output}" if output else ""))
         self.how, self.output = how, output
+
+
+class PoolClosed(TlxcError):
+    """A task was given up because its pool was left."""
 
 
 def usable_cores() -> int:
@@ -70,13 +75,17 @@ class Pool:
 
         Raises the task's own error where that is a `TlxcError`, an `InternalError` with the traceback for any other,
         and `WorkerDied` where the task ended its process or took longer than the limit.  The next task gets another
-        process then.
+        process then.  `PoolClosed`: another thread left the `with` block meanwhile.
         """
         with self._places:
             worker = self._take()
             reply = None
             try:
                 reply = worker.ask((function, arguments), self.limit_s)
+            except WorkerDied:
+                if self._closed:
+                    raise PoolClosed(_CLOSED) from None
+                raise
             finally:
                 self._put_back(worker, usable=reply is not None)
         if isinstance(reply, TlxcError):
@@ -86,7 +95,7 @@ class Pool:
     def _take(self) -> _Worker:
         with self._lock:
             if self._closed:
-                raise WorkerDied("before it got its task, as its pool was closed", "")
+                raise PoolClosed(_CLOSED)
             worker = self._idle.pop() if self._idle else _Worker()
             self._busy.add(worker)
             return worker

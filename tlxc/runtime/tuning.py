@@ -97,7 +97,8 @@ class Tuning:
         """Compiles what was bound; yields those that succeed, as they become ready."""
         waiting = [t for t in self.tries if t.call is not None and not t.trial.reason]
         step(len(self.tries) - len(waiting))
-        with Pool() as pool, ThreadPoolExecutor(pool.workers) as threads:
+        pool = Pool()
+        with ThreadPoolExecutor(pool.workers) as threads, pool:  # left first, so that no thread waits for a worker
             futures: dict[Future[CompiledKernel], _Try] = {
                 threads.submit(_compile, pool, self.kernel, t.call, gpu): t for t in waiting if t.call is not None
             }
