@@ -161,6 +161,22 @@ def test_options_of_the_launch_are_chosen(fake: FakeDriver, compiled: list[Any])
     assert configs[1].all_kwargs() == {"BLOCK": 64, "num_warps": 4, "maxnreg": 64, "ctas_per_cga": (2, 1, 1)}
 
 
+def test_a_prepared_launch(fake: FakeDriver, compiled: list[Any]) -> None:
+    hooks: list[int] = []
+    configs = [Config({"BLOCK": b}, pre_hook=lambda arguments: hooks.append(arguments["BLOCK"])) for b in TIMES]
+    kernel = tuned(bench := Bench(), configs, inner=tlxc.heuristics({"SCALE": lambda arguments: arguments["BLOCK"]}))
+    launch = kernel.prepare(A, 100, grid=grid, stream=0x99)
+    assert len(bench.runs) == 3 and hooks[-1] == 64 and len(fake.launches) == 3
+    assert {launch.stream for launch in fake.launches} == {0x99}
+    del hooks[:]
+    launch(), launch()
+    assert blocks(fake.launches[3:]) == [64, 64] and not hooks
+    x = np.zeros(64, np.float32)
+    with tlxc.simulate(), pytest.warns(UserWarning):
+        kernel.prepare(x, 64, grid=1)()
+    assert (x[:32] == 32).all()
+
+
 def test_two_threads_tune_once(fake: FakeDriver, compiled: list[Any]) -> None:
     class Slow(Bench):
         def __call__(self, *args: Any, **kwargs: Any) -> Any:

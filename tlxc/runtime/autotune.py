@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from tlxc.errors import CompileError
@@ -94,23 +95,34 @@ class Autotuner(Wrapper):
     def _run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         self._refuse_conflicts(kwargs)
         if simulate.active is not None:
-            self._simulate(simulate.active, grid, args, kwargs)
+            self._simulate(grid, args, kwargs)
             return None
+        return self.fn[grid](*args, **self._configured(self._config(grid, args, kwargs), args, kwargs))
+
+    def prepare(self, *args: Any, grid: Any, stream: Any = None, **kwargs: Any) -> Callable[[], CompiledKernel | None]:
+        """As `Kernel.prepare`, with the configuration that a launch would take; its hook is called here, once."""
+        self._refuse_conflicts(kwargs)
+        if simulate.active is not None:
+            return partial(self._run, grid, *args, **kwargs)
+        given = self._configured(self._config(grid, args, {**kwargs, "stream": stream}), args, kwargs)
+        return self.fn.prepare(*args, grid=grid, stream=stream, **given)
+
+    def _config(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config:
+        """The configuration for a call, tuned where none is known."""
         key = self._key_of(args, kwargs)
         config = self.cache.get(key)
         if config is None:
             with self._lock:
                 config = self.cache.get(key) or self._chosen(key, grid, args, kwargs)
-        return self._launch(config, grid, args, kwargs)
+        return config
 
-    def _launch(
-        self, config: Config, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> CompiledKernel | None:
+    def _configured(self, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments of a launch with a configuration, whose hook is called."""
         self.best_config = config
         given = {**kwargs, **config.all_kwargs()}
         if config.pre_hook is not None:
             config.pre_hook(named_arguments(self.kernel, args, complete(self.fn, args, given)))
-        return self.fn[grid](*args, **given)
+        return given
 
     def _refuse_conflicts(self, kwargs: Mapping[str, Any]) -> None:
         for name in kwargs:
@@ -120,14 +132,12 @@ class Autotuner(Wrapper):
                     "the kernel that is tuned, which is the attribute `fn`."
                 )
 
-    def _simulate(
-        self, simulation: simulate.Simulation, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> None:
+    def _simulate(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Runs the first configuration that compiles: the simulator measures no time."""
         configs, errors = self._pruned(args, kwargs), []
         for config in configs:
             try:
-                self._launch(config, grid, args, kwargs)
+                self.fn[grid](*args, **self._configured(config, args, kwargs))
             except (CompileError, ArgumentError, GridError) as error:
                 errors.append(error)
                 continue

@@ -66,6 +66,10 @@ class Wrapper(ABC):
     def warmup(self, *args: Any, grid: Any = None, target: Any = None, **kwargs: Any) -> Any:
         """As `Kernel.warmup`."""
 
+    @abstractmethod
+    def prepare(self, *args: Any, grid: Any, stream: Any = None, **kwargs: Any) -> Callable[[], CompiledKernel | None]:
+        """As `Kernel.prepare`."""
+
     def check_names(self, what: str, names: Sequence[str], options: bool = True) -> None:
         """An `ArgumentError` where a name is neither a parameter of the kernel nor, with `options`, of its launch."""
         source = self.kernel.__tlxc_source__
@@ -109,6 +113,10 @@ class Heuristics(Wrapper):
 
     def _run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         return self.fn[grid](*args, **self.completed(args, kwargs))
+
+    def prepare(self, *args: Any, grid: Any, stream: Any = None, **kwargs: Any) -> Callable[[], CompiledKernel | None]:
+        """As `Kernel.prepare`, with the values that are computed from these arguments now."""
+        return self.fn.prepare(*args, grid=grid, stream=stream, **self.completed(args, kwargs))
 
     def warmup(self, *args: Any, grid: Any = None, target: Any = None, **kwargs: Any) -> Any:
         """As `Kernel.warmup`, for the values that are computed from these arguments."""

@@ -208,5 +208,9 @@ def _benched(do_bench: Any, call: Callable[[], None]) -> float:
 
 def _is_lost(gpu: cuda.Device) -> bool:
     """Whether the process can use the GPU no more: then every call fails with the error of the kernel."""
-    with cuda.in_context(gpu):
-        return int(cuda.driver().cuCtxSynchronize()[0]) != 0
+    try:
+        with cuda.in_context(gpu):
+            cuda.call("cuCtxSynchronize")
+    except cuda.DriverError:
+        return True
+    return False
