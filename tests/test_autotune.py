@@ -443,6 +443,7 @@ def test_what_took_the_gpu_is_never_tried_again(fake: FakeDriver, compiled: list
         "tlxc.explain_trap()."
     )
     assert "  not finished: " in shown("show").output
+    assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]  # nor their processes
     kernel = tuned(bench := Bench())  # as the next process makes it
     kernel[grid](A, 100)
     assert sorted(bench.runs) == [32, 128] and str(kernel.best_config) == "BLOCK=128"

@@ -6,8 +6,9 @@ bound then.  Whatever is wrong with a configuration becomes the reason of its tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,13 +36,12 @@ class TuningError(TlxcError):
 
 @dataclass
 class _Try:
-    """One configuration on its way: bound if `call` is there, compiled if `code` is."""
+    """One configuration on its way; `call` is there once it is bound."""
 
     config: Config
     kwargs: dict[str, Any]
     trial: Trial
     call: Call | None = None
-    code: CompiledKernel | None = None
     error: TlxcError | None = None
 
     def fail(self, error: TlxcError) -> None:
@@ -61,6 +61,7 @@ class Tuning:
         self, tuner: Autotuner, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs: Sequence[Config]
     ) -> None:
         self.tuner, self.kernel, self.args, self._grid = tuner, tuner.kernel, args, grid
+        self._lost = False
         given = named_arguments(self.kernel, args, kwargs)
         self._restored = Restored(tuner.reset_to_zero, tuner.restore_value, given)  # before any hook
         self.tries = [self._bound(config, kwargs) for config in configs]
@@ -93,7 +94,7 @@ class Tuning:
         """All arguments by name, as hooks see them."""
         return named_arguments(self.kernel, self.args, of.kwargs)
 
-    def _compiled(self, gpu: cuda.Device, step: Callable[[int], None]) -> Iterator[_Try]:
+    def _compiled(self, gpu: cuda.Device, step: Callable[[int], None]) -> Generator[_Try, None, None]:
         """Compiles what was bound; yields those that succeed, as they become ready."""
         waiting = [t for t in self.tries if t.call is not None and not t.trial.reason]
         step(len(self.tries) - len(waiting))
@@ -106,13 +107,11 @@ class Tuning:
                 for future in as_completed(futures):
                     one = futures[future]
                     try:
-                        one.code = future.result()
+                        one.trial.describe(future.result())
                     except TlxcError as error:
                         one.fail(error)
-                        step(1)
-                        continue
-                    one.trial.describe(one.code)
-                    yield one
+                    else:
+                        yield one
                     step(1)
             finally:
                 threads.shutdown(wait=False, cancel_futures=True)
@@ -124,7 +123,7 @@ class Tuning:
         try:
             self._time_all(gpu, partial(self._time, gpu, stream, timer))
         except Exception:
-            if timer is not None and not any(trial.fatal for trial in self.trials):
+            if timer is not None and not self._lost:
                 timer.close()
             raise
         if timer is not None:
@@ -137,8 +136,9 @@ class Tuning:
     def _time_all(self, gpu: cuda.Device, time: Callable[[_Try], None]) -> None:
         """Those that spill are timed only where nothing else is left."""
         spilling: list[_Try] = []
-        with progress(len(self.tries), f"tuning {self.kernel.name}") as step:
-            for one in self._compiled(gpu, step):
+        label = f"tuning {self.kernel.name}"
+        with progress(len(self.tries), label) as step, closing(self._compiled(gpu, step)) as ready:
+            for one in ready:
                 if one.trial.spilled:
                     spilling.append(one)
                 else:
@@ -164,7 +164,7 @@ class Tuning:
         except TlxcError as error:
             one.fail(error)
             if isinstance(error, Hung) or _is_lost(gpu):
-                one.trial.fatal = True
+                one.trial.fatal = self._lost = True
                 raise TuningError(self._fatal(one)) from error
             self._restored.restore()
 
