@@ -504,23 +504,22 @@ def entry_file(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda file: file.write_bytes(b""),
-        lambda file: file.write_bytes(file.read_bytes()[:-3]),
-        lambda file: file.write_bytes(os.urandom(500)),
-        lambda file: replace(file, {"best": 7}),
-        lambda file: replace(file, {"best": "x"}),
-        lambda file: replace(file, {"trials": []}),
-        lambda file: replace(file, {"trials": [{"config": "BLOCK=64", "us": 1.0}]}),
-        lambda file: replace(file, {"trials": None}),
-        lambda file: replace(file, {"more": 1}),
-        lambda file: replace(file, {"identity": "another"}),
-        lambda file: Cache(file.parent).store(file.stem, Entry({}, {})),
-    ],
-    ids=str,
-)
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda file: file.write_bytes(b""),
+    "truncated": lambda file: file.write_bytes(file.read_bytes()[:-3]),
+    "random": lambda file: file.write_bytes(os.urandom(500)),
+    "best beyond the trials": lambda file: replace(file, {"best": 7}),
+    "best no number": lambda file: replace(file, {"best": "x"}),
+    "no trials": lambda file: replace(file, {"trials": []}),
+    "too few trials": lambda file: replace(file, {"trials": [{"config": "BLOCK=64", "us": 1.0}]}),
+    "trials of no kind": lambda file: replace(file, {"trials": None}),
+    "a field too many": lambda file: replace(file, {"more": 1}),
+    "of another key": lambda file: replace(file, {"identity": "another"}),
+    "of another kind": lambda file: Cache(file.parent).store(file.stem, Entry({}, {})),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_and_foreign_records_are_replaced(
     fake: FakeDriver, compiled: list[Any], tmp_path: Path, damage: Callable[[Path], Any]
 ) -> None:
