@@ -5,6 +5,7 @@ Blocks of a page run in order, in one namespace and one empty folder:
     ```python          run; a block that begins with `# NAME.py` is saved as that file instead
     ```python gpu      run where there is a GPU
     ```console         lines `$ tlxc ...` are run, other commands are for the reader
+    ```console fails   the same, exit status 1
     ```text            what the Python block before it prints
 
 Expected output may leave out parts with `...`, within a line or as lines of their own.
@@ -18,6 +19,7 @@ import io
 import re
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ class Page:
                 "python": self.python,
                 "python gpu": self.python_on_gpu,
                 "console": self.console,
+                "console fails": partial(self.console, status=1),
                 "text": self.text,
             }
             if block[1] in handler:
@@ -72,14 +75,14 @@ class Page:
             compile(code, str(self.path), "exec")
             self.printed = None
 
-    def console(self, block: str, line: int) -> None:
+    def console(self, block: str, line: int, status: int = 0) -> None:
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, wanted = part.partition("\n")
             words = shlex.split(command)
             if words[0] != "tlxc":
                 continue
             result = CliRunner().invoke(main, words[1:], prog_name="tlxc")
-            assert result.exit_code == 0, f"line {line}: {result.output}"
+            assert result.exit_code == status, f"line {line}: {result.output}"
             self.compare(wanted, result.stdout, line)
 
     def text(self, block: str, line: int) -> None:

@@ -1,4 +1,4 @@
-"""The command line, `tlxc`: compile, inspect, check, tune, run, targets.
+"""The command line, `tlxc`: compile, inspect, check, trace, tune, run, targets.
 
 Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
 Needs no GPU and opens no driver.
@@ -18,7 +18,7 @@ import textwrap
 import tokenize
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -556,28 +556,75 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 @click.argument("reference", metavar="FILE[:KERNEL]")
 @click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
 @click.option("--seeds", default=8, type=click.IntRange(1), metavar="N", help="Schedules an example [default: 8].")
-@click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Only this one.")
+@click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Only this schedule; what fails is shrunk.")
 @click.option("--json", "as_json", is_flag=True, help="Results as JSON.")
 def check_command(reference: str, target: Target, seeds: int, replay: int | None, as_json: bool) -> None:
     """Runs the examples of a kernel (@kernel.example) in the simulator and checks them; exit status 1 for a report.
 
     Says what a clean result covers: all schedules of these inputs, or the schedules that were tried.
     """
-    from tlxc.runtime.check import check
+    from tlxc.runtime.check import check, trips_tried
+    from tlxc.runtime.check import replay as replayed
     from tlxc.runtime.progress import progress
 
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
-    first, count = (0, seeds) if replay is None else (replay, 1)
-    with progress(len(kernel.examples) * count) as done:
-        outcomes = list(check(kernel, target, count, first, done))
+    runs = len(kernel.examples) * (seeds if replay is None else 1)
+    # What examples and breakpoints print is no part of the JSON.
+    with progress(runs) as done, redirect_stdout(sys.stderr if as_json else sys.stdout):
+        if replay is None:
+            outcomes = list(check(kernel, target, seeds, done=done))
+        else:
+            outcomes = replayed(kernel, target, replay, done)
     if as_json:
         click.echo(json.dumps([o.facts() for o in outcomes], indent=1))
-    for o in [] if as_json else outcomes:
-        click.echo(f"{kernel.name}, {o.example}: {o.coverage}")
-        if o.report is not None:
-            click.echo(str(o.report))
+    else:
+        for o in outcomes:
+            lines = [f"{kernel.name}, {o.example}: {o.coverage}", o.report, o.shrunk, *(f"note: {n}" for n in o.notes)]
+            click.echo("\n".join(str(line) for line in lines if line is not None))
     if any(o.report is not None for o in outcomes):
+        raise SystemExit(1)
+    for line in [] if as_json else trips_tried(outcomes):
+        click.echo(f"{kernel.name}, {line}")
+
+
+def parse_trace(context: click.Context, parameter: click.Parameter, name: str | None) -> Path | None:
+    """A file name whose suffix says how a timeline is written."""
+    from tlxc.simulator.timeline import form_of
+
+    try:
+        if name is not None:
+            form_of(Path(name))
+    except TlxcError as error:
+        raise click.BadParameter(str(error)) from error
+    return None if name is None else Path(name)
+
+
+@main.command("trace")
+@click.argument("reference", metavar="FILE[:KERNEL]")
+@click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
+@click.option("--seed", default=0, type=click.IntRange(0), metavar="SEED", help="Of ties [default: 0].")
+@click.option("-o", "out", callback=parse_trace, metavar="OUT", help="Write .json (Perfetto), .html or .svg.")
+def trace_command(reference: str, target: Target, seed: int, out: Path | None) -> None:
+    """Runs the examples of a kernel (@kernel.example) on the clock of the target's time model, and tells what was busy,
+    who waited for what, and the bottleneck.
+
+    The times are a model, not a measurement.  The kernel is checked as by `tlxc check`; exit status 1 for a report.
+    """
+    from tlxc.runtime.progress import progress
+    from tlxc.runtime.trace import trace
+    from tlxc.simulator.timeline import form_of, summarise, text
+
+    file, name = split_reference(reference)
+    kernel = find_kernel(load_file(file), file, name)
+    with progress(len(kernel.examples)) as done:
+        timeline, error = trace(kernel, target, seed, done)
+    if out is not None and timeline.launches:
+        write_file(out, form_of(out)(timeline))
+    for launch in timeline.launches:
+        click.echo(text(timeline, summarise(launch)))
+    if error is not None:
+        click.echo(str(error.report))
         raise SystemExit(1)
 
 

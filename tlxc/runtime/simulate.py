@@ -5,21 +5,28 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tlxc.errors import TlxcError
 from tlxc.runtime.arrays import is_array, is_numpy
 from tlxc.runtime.descriptor import TensorDescriptor
 from tlxc.runtime.grid import check_cluster, extents
+from tlxc.runtime.progress import PATIENCE, progress
 from tlxc.runtime.tokens import as_python
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from tlxc.runtime.kernel import Kernel
-    from tlxc.simulator import Extent, Program, Report
+    from tlxc.simulator import Extent, Program, Report, Schedule
+    from tlxc.simulator.timeline import Timeline
     from tlxc.targets import Target
 
 active: Simulation | None = None
@@ -28,17 +35,36 @@ active: Simulation | None = None
 class Simulation:
     """A context in which launches are simulated and checked: see `simulate`.
 
-    reports: what was found; the first of a launch is also raised, as a `SimulationError`.  conflicts: pairs of
-    conflicting accesses that were met.
+    reports: what was found; the first of a launch is also raised, as a `SimulationError`.  findings:
+    what the launches covered, and notes on what is odd.  timeline: what happened when, of launches that are traced.
     """
 
-    def __init__(self, seed: int = 0, schedule: str = "random", target: str | Target = "sm_90") -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        schedule: str = "random",
+        target: str | Target = "sm_90",
+        trace: str | os.PathLike[str] | None = None,
+    ) -> None:
+        from tlxc.simulator import Findings
         from tlxc.targets import get_target
 
         self.seed, self.schedule = seed, schedule
         self.target = get_target(target) if isinstance(target, str) else target
+        self.timeline: Timeline | None = None
+        self._trace = None if trace is None else Path(trace)
+        if self._trace is not None:
+            from tlxc.simulator.timeline import Timeline, form_of
+
+            form_of(self._trace)
+            if schedule != "random":
+                raise TlxcError(
+                    f"The schedule is {schedule!r}, but a trace is made on the clock of the target's time model; leave "
+                    "`schedule` out."
+                )
+            self.timeline = Timeline(self.target)
         self.reports: list[Report] = []
-        self.conflicts: set[tuple[Any, ...]] = set()
+        self.findings = Findings()
         self._before: Simulation | None = None
 
     def __enter__(self) -> Simulation:
@@ -51,6 +77,10 @@ class Simulation:
     ) -> None:
         global active
         active = self._before
+        if self.timeline is not None and self._trace is not None:
+            from tlxc.simulator.timeline import write
+
+            write(self.timeline, self._trace)
 
     def launch(self, kernel: Kernel, grid: Any, /, *args: Any, **kwargs: Any) -> None:
         """Runs one grid to its end; raises `SimulationError` where it does something wrong."""
@@ -58,25 +88,42 @@ class Simulation:
         if made is not None:
             self.run(made)
 
+    @property
+    def notes(self) -> list[Report]:
+        """What was found odd and is not wrong, as equal values that several CTAs store."""
+        return list(self.findings.notes.values())
+
+    def shown(self, label: str, ctas: int) -> AbstractContextManager[Callable[[int], None]]:
+        """The bar of a launch that takes long."""
+        return progress(ctas, label, PATIENCE)
+
+    def chooser(self) -> Schedule:
+        """Who goes when, in one launch."""
+        from tlxc.simulator import Schedule
+
+        return Schedule(self.schedule, self.seed)
+
     def run(self, launch: Launch, program: Program | None = None) -> None:
         """Runs a launch that was prepared; `program` in place of its own."""
         from tlxc.simulator import SimulationError, simulate_grid
 
         program = program or launch.program
-        try:
-            simulate_grid(
-                program,
-                self.target,
-                launch.grid,
-                launch.values,
-                launch.arrays,
-                self.seed,
-                self.schedule,
-                self.conflicts,
-            )
-        except SimulationError as error:
-            self.reports.append(error.report)
-            raise
+        with self.shown(f"{program.module.name}, CTAs", math.prod(launch.grid)) as done:
+            self.findings.ended = partial(done, 1)
+            try:
+                simulate_grid(
+                    program,
+                    self.target,
+                    launch.grid,
+                    launch.values,
+                    launch.arrays,
+                    self.chooser(),
+                    self.findings,
+                    self.timeline,
+                )
+            except SimulationError as error:
+                self.reports.append(error.report)
+                raise
 
 
 @dataclass(frozen=True)
@@ -102,14 +149,21 @@ def prepare(target: Target, kernel: Kernel, grid: Any, args: Sequence[Any], kwar
     return Launch(_program(version, bound, target), sizes, values, arrays)
 
 
-def simulate(seed: int = 0, schedule: str = "random", target: str | Target = "sm_90") -> Simulation:
+def simulate(
+    seed: int = 0,
+    schedule: str = "random",
+    target: str | Target = "sm_90",
+    trace: str | os.PathLike[str] | None = None,
+) -> Simulation:
     """`with tlxc.simulate() as sim:` runs the kernels launched inside on the CPU, on NumPy arrays and CPU tensors, and
     checks them: races, missing fences, wrong phases and counts, deadlocks, accesses out of bounds.
 
     seed: of everything that is chosen, the order of CTAs, tasks and engines.  schedule: "random", "round-robin" or
-    "adversarial".  target: what the kernels are compiled for.
+    "adversarial".  target: what the kernels are compiled for.  trace: a file ending in .json (for Perfetto), .html or
+    .svg, written at the end of the block: the timeline of the launches by the target's time model, which then is the
+    schedule.
     """
-    return Simulation(seed, schedule, target)
+    return Simulation(seed, schedule, target, trace)
 
 
 class HostArray:
@@ -155,7 +209,8 @@ def _program(version: Any, bound: Any, target: Target) -> Program:
         with errors_at(version.source):
             check_launch(module, target)
             check_supported(module, target)
-            run_passes(module, target, without=("copies",))  # which buffer each copy of a task takes is then known
+            # Without `copies` it is known which buffer each copy of a task takes.
+            run_passes(module, target, without=("breakpoints", "copies"))
         found = _programs[key] = Program(module)
     return found
 
