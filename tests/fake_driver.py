@@ -73,10 +73,12 @@ class Launch:
 
 @dataclass
 class FakeDriver:
-    """`parameters` says how many words the next launches pass; `status` is what they return."""
+    """`parameters` says how many words the next launches pass; `status` is what they return, `lost` what waiting for
+    the GPU returns."""
 
     parameters: int = 0
     status: int = 0
+    lost: int = 0
     current: int = 0
     capturing: bool = False
     launches: list[Launch] = field(default_factory=list)
@@ -183,7 +185,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     monkeypatch.setattr(cuda, "cuda_version", lambda: (13, 0))
     monkeypatch.setattr(cuda, "current_device", lambda: 0)
     monkeypatch.setattr(cuda, "is_capturing", lambda gpu, stream: made.capturing)
-    api = {"CUresult": _result, "CUstream": int, "cuMemAllocAsync": made.allocate, "cuMemFreeAsync": made.free}
+    api = {"CUresult": _result, "CUstream": int, "cuMemAllocAsync": made.allocate, "cuMemFreeAsync": made.free,
+           "cuCtxSynchronize": lambda: (made.lost,)}  # fmt: skip
     monkeypatch.setattr(cuda, "driver", lambda: SimpleNamespace(**api))
     monkeypatch.setattr(cuda, "in_context", lambda gpu: contextlib.nullcontext())
     monkeypatch.setattr(descriptor, "_encoder", lambda: made.encode)

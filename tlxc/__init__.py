@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from tlxc.language import tl as tl
     from tlxc.language import tlx as tlx
     from tlxc.language.math import cdiv as cdiv
+    from tlxc.runtime.config import Config as Config
+    from tlxc.runtime.decorators import autotune as autotune
     from tlxc.runtime.decorators import constexpr_function as constexpr_function
+    from tlxc.runtime.decorators import heuristics as heuristics
     from tlxc.runtime.decorators import kernel as kernel
     from tlxc.runtime.decorators import next_power_of_2 as next_power_of_2
     from tlxc.runtime.descriptor import TensorDescriptor as TensorDescriptor
@@ -32,6 +35,9 @@ _NAMES: dict[str, tuple[str, str | None]] = {
     "tlx": ("tlxc.language.tlx", None),
     "cdiv": ("tlxc.language.math", "cdiv"),
     "kernel": ("tlxc.runtime.decorators", "kernel"),
+    "autotune": ("tlxc.runtime.decorators", "autotune"),
+    "heuristics": ("tlxc.runtime.decorators", "heuristics"),
+    "Config": ("tlxc.runtime.config", "Config"),
     "constexpr_function": ("tlxc.runtime.decorators", "constexpr_function"),
     "next_power_of_2": ("tlxc.runtime.decorators", "next_power_of_2"),
     "TensorDescriptor": ("tlxc.runtime.descriptor", "TensorDescriptor"),

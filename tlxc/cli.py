@@ -1,4 +1,4 @@
-"""The command line: `tlxc compile inspect check trace run cache targets`.
+"""The command line: `tlxc compile inspect check trace run tune cache targets`.
 
 Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
 Needs no GPU and opens no driver.
@@ -7,6 +7,7 @@ Needs no GPU and opens no driver.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import difflib
 import hashlib
 import json
@@ -19,6 +20,7 @@ import tokenize
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,17 +28,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tlxc import __version__
-from tlxc.compiler import PASSES, Compiled, build, compile_kernel, errors_at, run_passes
+from tlxc.compiler import PASSES, Compiled, build, compile_kernel, compile_text, errors_at, run_passes
 from tlxc.errors import CompileError, Location, TlxcError
 from tlxc.frontend.source import MISSING
 from tlxc.ir.core import Module
 from tlxc.ir.printer import Printer, print_module
-from tlxc.ir.types import DTYPES, Buffer, Descriptor, Pointer, Tensor
+from tlxc.ir.types import DTYPES, Buffer, Descriptor, Pointer, Scalar, Tensor
 from tlxc.targets import Target, TargetError, all_targets, get_target
 
 if TYPE_CHECKING:
     from tlxc.frontend.signature import Signature
     from tlxc.runtime.cache import Cache, Stored
+    from tlxc.runtime.heuristics import Launchable
     from tlxc.runtime.kernel import Kernel
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,11 +116,12 @@ def _users_traceback(error: BaseException, file: str) -> str:
     return "".join(traceback.format_exception(type(error), error, tb, chain=tb is not None)).rstrip()
 
 
-def find_kernel(module: ModuleType, file: str, name: str | None) -> Kernel:
-    """The kernel called `name`, or the only one that the file defines."""
+def find_kernel(module: ModuleType, file: str, name: str | None) -> Launchable:
+    """The kernel called `name`, or the only one that the file defines, with what stands around it."""
+    from tlxc.runtime.heuristics import Wrapper
     from tlxc.runtime.kernel import Kernel
 
-    known = {n: value for n, value in vars(module).items() if isinstance(value, Kernel)}
+    known = {n: value for n, value in vars(module).items() if isinstance(value, (Kernel, Wrapper))}
     if name in known:
         return known[name]
     own = {n: k for n, k in known.items() if k.__tlxc_source__.file == file}
@@ -180,13 +184,43 @@ def parse_cluster(context: click.Context, parameter: click.Parameter, text: str 
         raise click.BadParameter(f"{text!r} is not one to three numbers with commas between, as 2,1,1.") from None
 
 
-def load_kernel(reference: str, define: Mapping[str, Any], **options: Any) -> tuple[Kernel, Signature]:
-    """The kernel, and its signature for -D and the launch options; options that are None are the kernel's own."""
+def load_kernel(
+    reference: str, define: Mapping[str, Any], position: int | None, **options: Any
+) -> tuple[Kernel, Signature]:
+    """The kernel, and its signature for -D and the launch options; options that are None are the kernel's own.
+    `position`: of the configuration of a kernel that is tuned."""
+    from tlxc.runtime.autotune import ahead
+
     file, name = split_reference(reference)
-    kernel = find_kernel(load_file(file), file, name)
-    _check_definitions(kernel, define)
     given = {name: value for name, value in options.items() if value is not None}
-    return kernel, kernel.signature(**given, **define)
+    kernel, constants, launch = ahead(find_kernel(load_file(file), file, name), position, define, given)
+    _check_definitions(kernel, constants)
+    return kernel, kernel.signature(**launch, **constants)
+
+
+def load_ir(file: str, given: Mapping[str, Any]) -> tuple[Callable[[Target], Compiled], Signature]:
+    """A function that compiles the tile IR of a file, and the signature that it has; it takes no options."""
+    from tlxc.frontend.signature import Argument, Signature
+    from tlxc.ir.parser import ParseError, parse_module
+
+    options = [name for name, value in given.items() if value]
+    if options:
+        raise FileError(
+            f"{file} is tile IR, whose constants and options are fixed; leave out {_listed(options)}, or give the "
+            "Python file of the kernel."
+        )
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        module = parse_module(text)
+    except (OSError, UnicodeDecodeError, ParseError) as error:
+        raise FileError(f"{file} could not be read as tile IR: {error}.") from error
+    arguments = tuple(
+        (p.name, Argument(p.type, p.align, p.divisible))
+        for p in module.params
+        if isinstance(p.type, (Scalar, Pointer, Descriptor))
+    )
+    signature = Signature(arguments, (), module.num_warps, module.maxnreg, module.cluster)
+    return lambda target: compile_text(text, target.name), signature
 
 
 def _check_definitions(kernel: Kernel, define: Mapping[str, Any]) -> None:
@@ -335,7 +369,11 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
             "--ctas-per-cga", callback=parse_cluster, metavar="X,Y,Z",
             help="CTAs of a cluster along x, y and z (NVIDIA) [default: the kernel's own].",
         )  # fmt: skip
-        options = targets(define(warps(registers(cluster(command)))))
+        config = click.option(
+            "--config", "position", type=click.IntRange(0), metavar="N",
+            help="Configuration of a kernel that is tuned, counted from 0.",
+        )  # fmt: skip
+        options = targets(define(warps(registers(cluster(config(command))))))
         return click.argument("reference", metavar="FILE[:KERNEL]")(options)
 
     return decorate
@@ -367,6 +405,7 @@ def compile_command(
     num_warps: int | None,
     maxnreg: int | None,
     ctas_per_cga: tuple[int, ...] | None,
+    position: int | None,
     emit: Sequence[str],
     folder: Path,
     timings: bool,
@@ -374,7 +413,8 @@ def compile_command(
     """Compiles a kernel to binaries, and says what it takes of the GPU.
 
     FILE is loaded as a module: what stands under `if __name__ == "__main__"` is not run.  KERNEL may be left out where
-    FILE has only one.  Parameter types come from the annotations, as in `x: tl.ptr(tl.float16), n: tl.int32`.
+    FILE has only one.  Parameter types come from the annotations, as in `x: tl.ptr(tl.float16), n: tl.int32`.  A file
+    of tile IR, KERNEL.tlxir, is compiled as it stands.
 
     Files are named KERNEL.TARGET.SUFFIX; the json holds what a loader must know.
     """
@@ -382,9 +422,14 @@ def compile_command(
         if name not in ("json", "all") and not any(name in FILES[target.vendor] for target in targets):
             names = _listed([target.name for target in targets])
             raise click.BadParameter(f"{name} does not exist for {names}.", param_hint="--emit")
-    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga)
+    options = {"num_warps": num_warps, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
+    if reference.endswith(".tlxir"):
+        compile_for, signature = load_ir(reference, {"-D": define, "--config": position is not None, **options})
+    else:
+        kernel, signature = load_kernel(reference, define, position, **options)
+        compile_for = partial(compile_kernel, kernel.__tlxc_source__, signature)
     for target in targets:
-        compiled = compile_kernel(kernel.__tlxc_source__, signature, target)
+        compiled = compile_for(target)
         _write(compiled, signature, target, emit, folder)
         click.echo(resource_line(compiled))
         for note in compiled.metadata["notes"]:
@@ -434,6 +479,7 @@ def inspect_command(
     num_warps: int | None,
     maxnreg: int | None,
     ctas_per_cga: tuple[int, ...] | None,
+    position: int | None,
     after: str,
     layouts: bool,
     memory: bool,
@@ -447,7 +493,8 @@ def inspect_command(
     for name in wanted:
         if name not in (*FILES[target.vendor], *(["sass"] if target.vendor == "nvidia" else [])):
             raise click.BadParameter(f"{name} does not exist for {target.name}.", param_hint=f"--{name}")
-    kernel, signature = load_kernel(reference, define, num_warps=num_warps, maxnreg=maxnreg, ctas_per_cga=ctas_per_cga)
+    options = {"num_warps": num_warps, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
+    kernel, signature = load_kernel(reference, define, position, **options)
     if not wanted or layouts or memory:
         module = lowered(kernel, signature, target, after)
         views = [show(module) for given, show in ((layouts, layout_table), (memory, memory_table)) if given]
@@ -581,6 +628,44 @@ def trace_command(reference: str, target: Target, seed: int, out: Path | None) -
     if error is not None:
         click.echo(str(error.report))
         raise SystemExit(1)
+
+
+@main.group("tune")
+def tune_group() -> None:
+    """Shows and forgets what tuned kernels have found out, on this machine and for all users of its cache folder."""
+
+
+@tune_group.command("show")
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@click.option("--json", "as_json", is_flag=True, help="The records as JSON.")
+def tune_show_command(kernels: tuple[str, ...], as_json: bool) -> None:
+    """Prints every tuning of these kernels (default: all): what it was for, and each configuration with its time, or
+    with the reason why it was skipped.  The star marks the one that launches use."""
+    from tlxc.runtime import trial
+
+    found = trial.records(kernels)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(record) for record in found], indent=1))
+        return
+    for record in found:
+        click.echo("\n".join(trial.describe(record)))
+    if not found:
+        click.echo(f"There are no results of tuning{f' of {_listed(kernels)}' if kernels else ''}.")
+
+
+@tune_group.command("rm")
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@click.option("--all", "everything", is_flag=True, help="Of all kernels.")
+def tune_rm_command(kernels: tuple[str, ...], everything: bool) -> None:
+    """Removes the tunings of these kernels; the next launches tune again."""
+    from tlxc.runtime import trial
+
+    if bool(kernels) == everything:
+        raise click.UsageError("Name the kernels, or give --all.")
+    found = trial.records(kernels)
+    for record in found:
+        trial.remove(record)
+    click.echo(f"{len(found)} removed.")
 
 
 @main.command("run", context_settings={"ignore_unknown_options": True})

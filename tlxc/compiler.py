@@ -41,9 +41,10 @@ from tlxc.passes.shared import stage_shared
 from tlxc.passes.simplify import simplify
 from tlxc.passes.sync import insert_barriers
 from tlxc.passes.tasks import place_tasks
-from tlxc.targets import Target
+from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
+    from tlxc.codegen.nvptx.assemble import Assembler
     from tlxc.frontend.source import Source
 
 Pass = Callable[[Module, Target], None]
@@ -263,6 +264,18 @@ def assemble_module(
     metadata["notes"] = [*copied_accumulators(module), *metadata["notes"]]
     metadata["timings"] = timings.stages
     return Compiled(module.name, target.name, asm, metadata)
+
+
+def compile_text(
+    text: str, target: str, assembler: Assembler | None = None, wait_limit: int | None = None
+) -> Compiled:
+    """Printed tile IR, as the frontend makes it, to binary: the task of worker processes.  `assembler` None: the one
+    that is found here.  `wait_limit` as for `compile_kernel`."""
+    from tlxc.codegen.nvptx.assemble import assembling_with
+    from tlxc.ir.parser import parse_module
+
+    with no_collections(), assembling_with(assembler):
+        return compile_module(parse_module(text), get_target(target), wait_limit=wait_limit)
 
 
 def _launch_facts(module: Module, target: Target) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tlxc.runtime import cuda, trap
 from tlxc.runtime.cache import default_cache, facts
 from tlxc.runtime.cache import key as cache_key
 from tlxc.runtime.entries import Blob, Entry
+from tlxc.runtime.workers import compile_in, current_pool
 from tlxc.targets import Target
 
 if TYPE_CHECKING:
@@ -152,9 +153,13 @@ def _compile(source: Source, signature: Signature, target: Target, assembler: As
     from tlxc.codegen.nvptx.assemble import assembling_with
     from tlxc.compiler import compile_kernel
 
+    pool, limit = current_pool(), wait_limit(os.environ)
     try:
-        with assembling_with(assembler):
-            made = compile_kernel(source, signature, target, wait_limit(os.environ))
+        if pool is not None:
+            made = compile_in(pool, source, signature, target, assembler, limit)
+        else:
+            with assembling_with(assembler):
+                made = compile_kernel(source, signature, target, limit)
     except CompileError as error:
         raise error.with_traceback(None)  # noqa: B904  (it is the same error; the compiler's frames tell a user nothing)
     return Entry(made.metadata, made.asm)

@@ -12,7 +12,7 @@ from tlxc.runtime.shrink import Shrunk, shrink
 from tlxc.runtime.simulate import Launch, Simulation
 
 if TYPE_CHECKING:
-    from tlxc.runtime.kernel import Kernel
+    from tlxc.runtime.heuristics import Launchable
     from tlxc.simulator import Recorder, Report, Schedule
     from tlxc.targets import Target
 
@@ -84,7 +84,7 @@ class _Watched(Simulation):
         super().run(launch, program)
 
 
-def examples_of(kernel: Kernel) -> Sequence[Callable[..., Any]]:
+def examples_of(kernel: Launchable) -> Sequence[Callable[..., Any]]:
     """The examples of a kernel; a refusal where it has none."""
     if not kernel.examples:
         raise TlxcError(
@@ -94,7 +94,7 @@ def examples_of(kernel: Kernel) -> Sequence[Callable[..., Any]]:
     return kernel.examples
 
 
-def launch_example(kernel: Kernel, example: Callable[..., Any]) -> None:
+def launch_example(kernel: Launchable, example: Callable[..., Any]) -> None:
     """The launch that an example describes."""
     grid, arguments = example()
     if isinstance(arguments, Mapping):
@@ -104,7 +104,7 @@ def launch_example(kernel: Kernel, example: Callable[..., Any]) -> None:
 
 
 def check(
-    kernel: Kernel, target: Target, seeds: int, first: int = 0, done: Callable[[int], None] = lambda runs: None
+    kernel: Launchable, target: Target, seeds: int, first: int = 0, done: Callable[[int], None] = lambda runs: None
 ) -> Iterator[Outcome]:
     """Each example under `seeds` schedules, from seed `first` on; ends an example at its first report.  `done` is told
     how many runs there are no more to come."""
@@ -129,7 +129,9 @@ def trips_tried(outcomes: Sequence[Outcome]) -> list[str]:
     return tried(together)
 
 
-def replay(kernel: Kernel, target: Target, seed: int, done: Callable[[int], None] = lambda runs: None) -> list[Outcome]:
+def replay(
+    kernel: Launchable, target: Target, seed: int, done: Callable[[int], None] = lambda runs: None
+) -> list[Outcome]:
     """Each example under the schedule of one seed; where that makes a report, the shortest schedule that does."""
     outcomes = []
     for example, outcome in zip(kernel.examples, check(kernel, target, 1, seed, done)):
@@ -139,7 +141,7 @@ def replay(kernel: Kernel, target: Target, seed: int, done: Callable[[int], None
     return outcomes
 
 
-def _shrink(kernel: Kernel, example: Callable[..., Any], target: Target, outcome: Outcome) -> Shrunk | None:
+def _shrink(kernel: Launchable, example: Callable[..., Any], target: Target, outcome: Outcome) -> Shrunk | None:
     """None where the report does not come again: the example is not the same at each call."""
     from tlxc.simulator import Recorder
 
@@ -154,7 +156,7 @@ def _shrink(kernel: Kernel, example: Callable[..., Any], target: Target, outcome
     return None if report is None else shrink(play, first, report, simulation.concurrent)
 
 
-def _launch(kernel: Kernel, example: Callable[..., Any], simulation: Simulation) -> Report | None:
+def _launch(kernel: Launchable, example: Callable[..., Any], simulation: Simulation) -> Report | None:
     """One run of an example."""
     from tlxc.simulator import SimulationError
 
@@ -166,7 +168,7 @@ def _launch(kernel: Kernel, example: Callable[..., Any], simulation: Simulation)
     return None
 
 
-def _run(kernel: Kernel, example: Callable[..., Any], target: Target, seed: int, outcome: Outcome) -> bool:
+def _run(kernel: Launchable, example: Callable[..., Any], target: Target, seed: int, outcome: Outcome) -> bool:
     """One run; False where there is nothing more to try."""
     schedule = _SCHEDULES[seed % len(_SCHEDULES)]
     simulation = _Watched(seed, schedule, target)

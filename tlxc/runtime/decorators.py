@@ -1,11 +1,14 @@
-"""What decorates Python functions: `@tlxc.kernel` and `@tlxc.constexpr_function`."""
+"""What decorates Python functions: `@tlxc.kernel`, `@tlxc.autotune`, `@tlxc.heuristics`, `@tlxc.constexpr_function`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
+    from tlxc.runtime.autotune import Autotuner
+    from tlxc.runtime.config import Config
+    from tlxc.runtime.heuristics import Heuristics, Launchable
     from tlxc.runtime.kernel import Kernel
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +46,55 @@ def kernel(
         return Kernel(fn, num_warps, do_not_specialize, maxnreg, ctas_per_cga)
 
     return decorate if fn is None else decorate(fn)
+
+
+def autotune(
+    configs: Sequence[Config],
+    key: Sequence[str] = (),
+    *,
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[[dict[str, Any]], Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    do_bench: Callable[..., Any] | None = None,
+    limit_s: float = 10.0,
+) -> Callable[[Launchable], Autotuner]:
+    """Launches a kernel with the fastest of several configurations; stands above `@tlxc.kernel`.
+
+    The first launch with new values of the arguments that `key` names, other dtypes of arrays, another GPU or another
+    source compiles all `configs` in parallel, times them on the GPU with the arguments of the launch, and keeps the
+    choice on disk.  All later launches take that.  A configuration that fails, spills, or does not end within
+    `limit_s` seconds is skipped; `tlxc tune show` says why.
+
+    prune_configs_by: `early_config_prune(configs, named_args, **kwargs)` returns those to try; of these the `top_k` (a
+    number, or a float as a fraction) are tried of which `perf_model(**arguments)` is lowest.  reset_to_zero: arrays to
+    zero before each run that measures.  restore_value: arrays to put back as they were after it.  pre_hook(arguments)
+    and post_hook(arguments, exception=...): called before and after it.  do_bench(call, quantiles=...): measures in
+    place of tlxc, in milliseconds.
+    """
+    from tlxc.runtime.autotune import Autotuner
+
+    def decorate(fn: Launchable) -> Autotuner:
+        return Autotuner(
+            fn, configs, key, prune_configs_by, reset_to_zero, restore_value, pre_hook, post_hook, do_bench, limit_s
+        )
+
+    return decorate
+
+
+def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Launchable], Heuristics]:
+    """Computes arguments of a kernel at each launch; stands above `@tlxc.kernel`, and below `@tlxc.autotune`.
+
+    values: for parameters and options of the launch by name, a function from all other arguments by name, those of a
+    configuration included.
+    """
+    from tlxc.runtime.heuristics import Heuristics
+
+    def decorate(fn: Launchable) -> Heuristics:
+        return Heuristics(fn, values)
+
+    return decorate
 
 
 def constexpr_function(fn: F) -> F:

@@ -58,6 +58,15 @@ class _Version:
     plans: dict[Key, Plan] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A launch that is known but for its code: the specialisation that it needs, and its CTAs along x, y and z."""
+
+    version: _Version
+    bound: Bound
+    grid: Cluster
+
+
 def _checks(source: Source) -> tuple[tuple[Callable[[Any], Any], Any, Any], ...]:
     """How a launch sees that every module constant still is the object that it is now."""
     return tuple(
@@ -349,6 +358,31 @@ class Kernel:
                 f"{self.name} must be compiled or loaded for these arguments, which is not possible while a CUDA graph "
                 f"is being captured; call {self.name}.warmup(...) with the same arguments before the capture."
             )
+
+    # -- for tuning
+
+    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Given:
+        """The arguments of a call by name, unchecked; defaults stand where none was given."""
+        return self._functions[1](*args, **kwargs)
+
+    def version(self) -> _Version:
+        """The version that a launch now would use; cheap where no module constant has changed."""
+        state: _Version | None = self.__dict__.get("state")
+        if state is None or any(look(where) is not value for look, where, value in state.checks):
+            return self.renew()
+        return state
+
+    def call(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """A launch, bound: refuses what launching refuses before it compiles."""
+        version = self.version()
+        arguments = self._binder.check(self.given(args, kwargs))
+        bound, sizes = self._binder.resolve(arguments), self._extents(grid, arguments)
+        check_cluster(sizes, bound.signature.cluster)
+        return Call(version, bound, sizes)
+
+    def compile_call(self, call: Call, gpu: cuda.Device) -> CompiledKernel:
+        """The code of a call for a GPU, not loaded there."""
+        return self._compiled(call.version, call.bound, cuda.target_of(gpu), gpu)
 
     # -- compiling
 

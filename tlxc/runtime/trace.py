@@ -9,14 +9,14 @@ from tlxc.runtime.check import examples_of, launch_example
 from tlxc.runtime.simulate import Simulation
 
 if TYPE_CHECKING:
-    from tlxc.runtime.kernel import Kernel
+    from tlxc.runtime.heuristics import Launchable
     from tlxc.simulator import SimulationError
     from tlxc.simulator.timeline import Timeline
     from tlxc.targets import Target
 
 
 def trace(
-    kernel: Kernel, target: Target, seed: int = 0, done: Callable[[int], None] = lambda runs: None
+    kernel: Launchable, target: Target, seed: int = 0, done: Callable[[int], None] = lambda runs: None
 ) -> tuple[Timeline, SimulationError | None]:
     """The timeline of all examples, one after the other, up to the first that does something wrong, and what that is.
     `done` is told of each example that is over."""

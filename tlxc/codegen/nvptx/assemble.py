@@ -31,6 +31,14 @@ class AssemblerError(TlxcError):
         self.ptx, self.log = ptx, log
 
 
+class AssemblerCrash(AssemblerError):
+    """`ptxas` was ended by a signal.  `how`: "by SIGSEGV", say."""
+
+    def __init__(self, message: str, ptx: str = "", log: str = "", how: str = "") -> None:
+        super().__init__(message, ptx, log)
+        self.how = how
+
+
 @dataclass(frozen=True)
 class Assembler:
     """One `ptxas`.  Two that compare equal produce the same code."""
@@ -228,6 +236,10 @@ def _assemble_in(folder: Path, ptx: str, arch: str, assembler: Assembler) -> Ass
 
 
 def _refusal(assembler: Assembler, arch: str, ptx: str, log: str, status: int) -> AssemblerError:
+    if status < 0:
+        how = f"by signal {-status}"
+        text = f"ptxas {assembler.version} ({assembler.path}) was ended {how} on the PTX of this kernel for {arch}."
+        return AssemblerCrash(f"{text}\n  The PTX is kept in the attribute `ptx` of this error.", ptx, log, how)
     errors = [line.strip() for line in log.splitlines() if re.search(r"\b(error|fatal)\b", line)][:3]
     shown = "\n".join(f"  {line}" for line in errors) or f"  it printed nothing and ended with status {status}"
     return AssemblerError(
