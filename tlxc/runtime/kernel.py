@@ -154,7 +154,8 @@ class Kernel:
         self, num_warps: int | None = None, *, maxnreg: Any = MISSING, ctas_per_cga: Any = MISSING, **constants: Any
     ) -> Signature:
         """What the annotations declare, for compiling ahead of time: constants by name, nothing else assumed.  Options
-        that are not given are the kernel's own."""
+        that are not given are the kernel's own.  A run-time parameter may be given a type by name, in place of its
+        annotation, as `n=tl.divisible(tl.int32, 16)`."""
         return self._binder.declared_signature(constants, num_warps, maxnreg, ctas_per_cga)
 
     def compile(
