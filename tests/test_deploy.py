@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
-import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from c_programs import STAND_IN, build_and_run, build_driver, cc, cuda_headers, needs_cc
 from click.testing import CliRunner, Result
 
 import tlxc
@@ -26,23 +23,8 @@ from tlxc.runtime import descriptor
 from tlxc.runtime.bind import ArgumentError
 
 ROOT = Path(__file__).parent.parent
-HERE = Path(__file__).parent / "deploy"
 EXAMPLE = ROOT / "examples" / "deploy" / "hopper_gemm_ws.c"
-COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
-needs_cc = pytest.mark.skipif(
-    COMPILER is None or sys.platform == "win32", reason="no C compiler (cc, gcc, clang) is on the PATH"
-)
-
-
-def real_headers() -> Path | None:
-    """The folder of the cuda.h of an installed CUDA, or of a wheel of NVIDIA."""
-    roots = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")), *sorted(Path("/usr/local").glob("cuda-1[2-9]*"))]
-    wheels = sorted(Path(sysconfig.get_paths()["purelib"]).glob("nvidia/*/include"))
-    folders = [*(root / "include" for root in roots), *wheels]
-    return next((folder for folder in folders if (folder / "cuda.h").is_file()), None)
-
-
-HEADERS = {"stand-in": HERE, "CUDA": real_headers()}
+HEADERS = {"stand-in": STAND_IN, "CUDA": cuda_headers()}
 
 
 def tlxc_compile(*command: str) -> Result:
@@ -51,27 +33,12 @@ def tlxc_compile(*command: str) -> Result:
     return result
 
 
-def cc(*arguments: Any, standard: Sequence[str] = ("-std=c11", "-pedantic")) -> None:
-    command = [str(COMPILER), "-O1", "-Wall", "-Wextra", "-Werror", *standard, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a libcuda.so that needs no GPU."""
     folder = tmp_path_factory.mktemp("driver")
-    cc("-shared", "-fPIC", "-I", HERE, HERE / "driver.c", "-o", folder / "libcuda.so", standard=("-std=gnu11",))
+    build_driver(folder)
     return folder
-
-
-def build_and_run(source: Path, folder: Path, driver: Path, headers: Path = HERE, **settings: str) -> tuple[int, str]:
-    """(exit status, output) of a C program with `folder` for its headers."""
-    program = folder / source.stem
-    cc("-I", headers, "-I", folder, source, "-o", program, f"-L{driver}", "-lcuda", f"-Wl,-rpath,{driver}")
-    done = subprocess.run([program], capture_output=True, text=True, env={**os.environ, **settings}, cwd=folder)
-    assert done.returncode >= 0, f"signal {-done.returncode}"
-    return done.returncode, done.stdout
 
 
 # -- the example -----------------------------------------------------------------------------------------------------
@@ -118,9 +85,9 @@ def test_another_gpu_is_refused(gemm: Path, driver: Path) -> None:
 @needs_cc
 def test_the_header_is_c99_and_cpp11(gemm: Path) -> None:
     (gemm / "only.c").write_text('#include "gemm.h"\n')
-    cc("-c", "-I", HERE, "-I", gemm, gemm / "only.c", "-o", gemm / "only.o", standard=("-std=c99", "-pedantic"))
+    cc("-c", "-I", STAND_IN, "-I", gemm, gemm / "only.c", "-o", gemm / "only.o", standard=("-std=c99", "-pedantic"))
     if shutil.which("g++") or shutil.which("clang++"):
-        arguments = ["-c", "-I", HERE, "-I", gemm, "-x", "c++", gemm / "only.c", "-o", gemm / "only.o"]
+        arguments = ["-c", "-I", STAND_IN, "-I", gemm, "-x", "c++", gemm / "only.c", "-o", gemm / "only.o"]
         cc(*arguments, standard=("-std=c++11",))
 
 
@@ -128,7 +95,7 @@ def test_the_header_is_c99_and_cpp11(gemm: Path) -> None:
 @pytest.mark.gpu
 def test_the_example_on_a_gpu(gemm: Path, tmp_path: Path) -> None:
     """Compiled with the header alone and linked with the driver's own library."""
-    folder = real_headers() or HERE
+    folder = cuda_headers() or STAND_IN
     program = tmp_path / "hopper_gemm_ws"
     library = "-l:libcuda.so.1"
     cc("-I", folder, "-I", gemm, EXAMPLE, "-o", program, *_driver_folder(), library)

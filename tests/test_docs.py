@@ -5,7 +5,9 @@ Blocks of a page run in order, in one namespace and one empty folder:
     ```python          run; a block that begins with `# NAME.py` is saved as that file instead
     ```python gpu      run where there is a GPU
     ```console         lines `$ tlxc ...` are run, other commands are for the reader
-    ```text            what the Python block before it prints
+    ```c               compiled and run with a stand-in of the driver, where there is a compiler; one that begins with
+                       `/* NAME.c */` is saved as that file
+    ```text            what the block before it prints
 
 Expected output may leave out parts with `...`, within a line or as lines of their own.
 """
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from c_programs import NO_COMPILER, build_and_run, build_driver
 from click.testing import CliRunner
 
 from tlxc.cli import main
@@ -38,7 +41,7 @@ class Page:
     def __init__(self, path: Path, folder: Path, gpu: bool) -> None:
         self.path, self.folder, self.gpu = path, folder, gpu
         self.namespace: dict[str, Any] = {"__name__": f"page_{path.stem}"}
-        self.printed: str | None = None  # by the Python block before; None where it did not run
+        self.printed: str | None = None  # by the block before; None where it did not run
         self.saved: list[str] = []
 
     def run(self) -> None:
@@ -49,6 +52,7 @@ class Page:
                 "python": self.python,
                 "python gpu": self.python_on_gpu,
                 "console": self.console,
+                "c": self.c,
                 "text": self.text,
             }
             if block[1] in handler:
@@ -81,6 +85,15 @@ class Page:
             result = CliRunner().invoke(main, words[1:], prog_name="tlxc")
             assert result.exit_code == 0, f"line {line}: {result.output}"
             self.compare(wanted, result.stdout, line)
+
+    def c(self, code: str, line: int) -> None:
+        self.printed = None
+        if not NO_COMPILER:
+            saved = re.match(r"/\* (\w+)\.c \*/\n", code)
+            source = self.folder / (f"{saved[1]}.c" if saved else "block.c")
+            source.write_text(code, encoding="utf-8")
+            build_driver(self.folder)
+            _, self.printed = build_and_run(source, self.folder, self.folder)
 
     def text(self, block: str, line: int) -> None:
         if self.printed is not None:
