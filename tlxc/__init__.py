@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tlxc.runtime.decorators import next_power_of_2 as next_power_of_2
     from tlxc.runtime.descriptor import TensorDescriptor as TensorDescriptor
     from tlxc.runtime.simulate import simulate as simulate
+    from tlxc.runtime.torch_op import torch_op as torch_op
     from tlxc.runtime.trap import explain_trap as explain_trap
     from tlxc.simulator.reports import SimulationError as SimulationError
 
@@ -36,6 +37,7 @@ _NAMES: dict[str, tuple[str, str | None]] = {
     "TensorDescriptor": ("tlxc.runtime.descriptor", "TensorDescriptor"),
     "simulate": ("tlxc.runtime.simulate", "simulate"),
     "SimulationError": ("tlxc.simulator.reports", "SimulationError"),
+    "torch_op": ("tlxc.runtime.torch_op", "torch_op"),
     "explain_trap": ("tlxc.runtime.trap", "explain_trap"),
     "CompileError": ("tlxc.errors", "CompileError"),
     "TlxcError": ("tlxc.errors", "TlxcError"),

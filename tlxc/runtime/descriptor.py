@@ -18,7 +18,7 @@ from typing import Any
 from tlxc.errors import TlxcError
 from tlxc.ir import types as ir
 from tlxc.runtime import cuda
-from tlxc.runtime.arrays import dtype_of, interface_dtype, is_array, is_numpy, stand_in
+from tlxc.runtime.arrays import dtype_of, holds_no_data, interface_dtype, is_array, is_numpy, stand_in
 
 MAP_BYTES = 128
 MAX_RANK = 5
@@ -51,7 +51,8 @@ class TensorDescriptor:
     _maps: dict[Any, tuple[Any, TensorMap]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.check()
+        if not holds_no_data(self.base):
+            self.check()
 
     @classmethod
     def from_tensor(cls, tensor: Any, block_shape: Sequence[int], padding: str = "zero") -> TensorDescriptor:

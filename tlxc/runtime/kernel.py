@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
 from tlxc.runtime import cuda, simulate
+from tlxc.runtime.arrays import holds_no_data
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
@@ -236,6 +237,8 @@ class Kernel:
         version = self.state
         arguments = self._binder.check(given)
         plan = version.plans.get(key) if _hashable(key) else None
+        if plan is None and any(map(holds_no_data, arguments.values())):
+            return None
         bound = self._binder.resolve(arguments) if plan is None else None
         sizes = extents(grid(arguments) if callable(grid) else grid)
         if 0 in sizes:
