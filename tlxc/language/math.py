@@ -389,8 +389,8 @@ def rsqrt(x: Any) -> tensor:
 def cdiv(a: Any, b: Any) -> Any:
     """The integer quotient a / b rounded up; exact for all signs, with no overflow on the way.
 
-    dtypes: integers after promotion.  Two Python ints give a Python int (a torch.SymInt where one is one); run-time values
-    give a scalar or tile.
+    dtypes: integers after promotion.  Two Python ints give a Python int, or a torch.SymInt where one of them is one;
+    run-time values give a scalar or tile.
     Targets: all.  Errors: floats; a signed with an unsigned run-time value; the constant divisor 0.
     Instruction: `div` and `rem`, a comparison and an addition; a shift where b is a constant power of two.
     """

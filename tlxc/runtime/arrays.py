@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any
 
@@ -19,18 +18,6 @@ def is_array(value: Any) -> bool:
 def is_numpy(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
-
-
-@functools.cache
-def is_fake(kind: type) -> bool:
-    """Whether arrays of a class have a shape but no memory: torch's fake tensors, which its tracers use."""
-    return any(base.__module__ == "torch._subclasses.fake_tensor" for base in kind.__mro__)
-
-
-def holds_no_data(value: Any) -> bool:
-    """Whether an argument is a fake tensor, one of torch's device "meta", or describes such; a launch on one is void."""
-    array = getattr(value, "base", value) if hasattr(value, "block_shape") else value
-    return is_fake(type(array)) or getattr(getattr(array, "device", None), "type", None) == "meta"
 
 
 def dtype_of(array_dtype: Any) -> ir.DType | None:

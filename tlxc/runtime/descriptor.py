@@ -18,7 +18,8 @@ from typing import Any
 from tlxc.errors import TlxcError
 from tlxc.ir import types as ir
 from tlxc.runtime import cuda
-from tlxc.runtime.arrays import dtype_of, holds_no_data, interface_dtype, is_array, is_numpy, stand_in
+from tlxc.runtime.arrays import dtype_of, interface_dtype, is_array, is_numpy, stand_in
+from tlxc.runtime.fake import holds_no_data
 
 MAP_BYTES = 128
 MAX_RANK = 5

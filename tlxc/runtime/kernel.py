@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
 from tlxc.runtime import cuda, simulate
-from tlxc.runtime.arrays import holds_no_data
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
+from tlxc.runtime.fake import is_void
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.grid import Cluster, check_cluster, extents
 from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording, with_workspace
@@ -237,7 +237,7 @@ class Kernel:
         version = self.state
         arguments = self._binder.check(given)
         plan = version.plans.get(key) if _hashable(key) else None
-        if plan is None and any(map(holds_no_data, arguments.values())):
+        if plan is None and is_void(self.name, arguments.values()):
             return None
         bound = self._binder.resolve(arguments) if plan is None else None
         sizes = extents(grid(arguments) if callable(grid) else grid)

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tlxc.runtime.arrays import holds_no_data, is_array, is_numpy
+from tlxc.runtime.arrays import is_array, is_numpy
 from tlxc.runtime.descriptor import TensorDescriptor
+from tlxc.runtime.fake import is_void
 from tlxc.runtime.grid import check_cluster, extents
 from tlxc.runtime.tokens import as_python
 
@@ -54,7 +55,7 @@ class Simulation:
 
     def launch(self, kernel: Kernel, grid: Any, /, *args: Any, **kwargs: Any) -> None:
         """Runs one grid to its end; raises `SimulationError` where it does something wrong."""
-        if any(map(holds_no_data, (*args, *kwargs.values()))):
+        if is_void(kernel.name, (*args, *kwargs.values())):
             return
         made = prepare(self.target, kernel, grid, args, kwargs)
         if made is not None:

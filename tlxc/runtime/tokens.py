@@ -15,8 +15,9 @@ from typing import Any
 from tlxc.frontend.signature import Argument
 from tlxc.ir import types as ir
 from tlxc.language.core import constexpr
-from tlxc.runtime.arrays import interface_dtype, is_fake
+from tlxc.runtime.arrays import interface_dtype
 from tlxc.runtime.descriptor import TensorDescriptor
+from tlxc.runtime.fake import is_fake
 
 ALIGN = 16  # bytes, and the divisor that integers are tested for
 ONE = "1"
@@ -160,12 +161,12 @@ class Scanner:
         if value is None:
             return None, None, None
         if value.__class__ is TensorDescriptor:
-            if is_fake(type(value.base)):
+            if is_fake(value.base):
                 return REFUSED, None, None
             return value.token(), value, value.device
         align = max(ALIGN, wanted.align) if wanted else ALIGN
         if hasattr(value, "data_ptr") and hasattr(value, "get_device"):
-            if is_fake(type(value)):
+            if is_fake(value):
                 return REFUSED, None, None
             self.arrays.add(type(value))
             address = value.data_ptr()

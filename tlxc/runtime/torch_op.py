@@ -1,16 +1,18 @@
 """Operators of torch that launch kernels: `torch_op`.
 
-To torch such an operator is opaque: `torch.compile` puts it into its graph as it is, and autograd asks for its backward.
+To torch such an operator is opaque: `torch.compile` puts it into its graph as it is, and autograd asks for a backward.
 Shapes and dtypes of its results are found by running the Python function on fake tensors, for which launches do
-nothing (`arrays.holds_no_data`).
+nothing (see `fake`).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tlxc.errors import TlxcError
+from tlxc.runtime.fake import shapes_only
 
 _ANNOTATIONS = (
     "annotate every parameter as torch.Tensor, int, float, bool, str, torch.dtype, torch.device, a Sequence or an "
@@ -25,7 +27,7 @@ class TorchOpError(TlxcError, TypeError):
 def torch_op(
     name: str, *, mutates_args: str | Iterable[str] = (), schema: str | None = None
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Makes an operator of torch of a function that allocates results and launches kernels: `@tlxc.torch_op("mine::op")`.
+    """Makes an operator of torch of a function that allocates results and launches kernels: `@torch_op("mine::scale")`.
 
     name: namespace and name.  mutates_args: the parameters whose tensors the kernels write, or "unknown".  schema: the
     operator's, as "(Tensor x, float s) -> Tensor"; without one it follows from the annotations, which must be complete.
@@ -56,10 +58,19 @@ def torch_op(
                 f"{where} cannot become the operator {name}: {str(error).rstrip('.')}. To fix it, {_ANNOTATIONS}; "
                 "mutates_args names tensor parameters."
             ) from error
-        op.register_fake(fn)
+        op.register_fake(_on_shapes(fn))
         return op
 
     return decorate
+
+
+def _on_shapes(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        with shapes_only():
+            return fn(*args, **kwargs)
+
+    return fake
 
 
 def _library() -> Any:
