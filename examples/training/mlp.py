@@ -1,7 +1,7 @@
 """A gated MLP whose normalisation, products and activation are kernels, trained by autograd and torch.compile.
 
-Each operator is a function that allocates its results and launches a kernel, and `tlxc.torch_op` tells torch of it; what
-a backward launches is an operator as well.
+Each operator is a function that allocates its results and launches a kernel; `tlxc.torch_op` tells torch of it. What a
+backward launches is an operator as well.
 
 python examples/training/mlp.py           trains on a GPU; without one, in the simulator on CPU tensors
 """

@@ -22,6 +22,7 @@ from tlxc.runtime.fake import is_void
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.grid import Cluster, check_cluster, extents
 from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording, with_workspace
+from tlxc.runtime.untraced import untraced
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ class Kernel:
     def _functions(self) -> tuple[Callable[..., Any], Callable[..., Given]]:
         return self._binder.generate(self)
 
+    @untraced
     def _first_run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Stands for the generated function until it is wanted: decorating a function shall cost nothing."""
         self.renew()
@@ -232,6 +234,7 @@ class Kernel:
             self.state = version
             return version
 
+    @untraced
     def slow(self, grid: Any, key: Key, given: Given, values: tuple[Any, ...]) -> CompiledKernel | None:
         """A launch whose specialisation is new, whose grid is no plain tuple, or whose arguments are wrong."""
         version = self.state

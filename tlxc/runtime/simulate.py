@@ -15,6 +15,7 @@ from tlxc.runtime.descriptor import TensorDescriptor
 from tlxc.runtime.fake import is_void
 from tlxc.runtime.grid import check_cluster, extents
 from tlxc.runtime.tokens import as_python
+from tlxc.runtime.untraced import untraced
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -53,6 +54,7 @@ class Simulation:
         global active
         active = self._before
 
+    @untraced
     def launch(self, kernel: Kernel, grid: Any, /, *args: Any, **kwargs: Any) -> None:
         """Runs one grid to its end; raises `SimulationError` where it does something wrong."""
         if is_void(kernel.name, (*args, *kwargs.values())):
