@@ -4,6 +4,7 @@ Blocks of a page run in order, in one namespace and one empty folder:
 
     ```python          run; a block that begins with `# NAME.py` is saved as that file instead
     ```python gpu      run where there is a GPU
+    ```python torch    run where torch is installed
     ```console         lines `$ tlxc ...` are run, other commands are for the reader
     ```c               compiled and run with a stand-in of the driver, where there is a compiler; one that begins with
                        `/* NAME.c */` is saved as that file
@@ -20,6 +21,7 @@ import io
 import re
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ class Page:
             handler = {
                 "python": self.python,
                 "python gpu": self.python_on_gpu,
+                "python torch": self.python_with_torch,
                 "console": self.console,
                 "c": self.c,
                 "text": self.text,
@@ -71,6 +74,13 @@ class Page:
 
     def python_on_gpu(self, code: str, line: int) -> None:
         if self.gpu:
+            self.python(code, line)
+        else:
+            compile(code, str(self.path), "exec")
+            self.printed = None
+
+    def python_with_torch(self, code: str, line: int) -> None:
+        if find_spec("torch"):
             self.python(code, line)
         else:
             compile(code, str(self.path), "exec")
