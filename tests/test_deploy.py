@@ -16,6 +16,7 @@ import tlxc
 from tlxc import tl
 from tlxc.cli import main
 from tlxc.deploy.facts import map_type
+from tlxc.deploy.grid import GridTextError, parse_grid
 from tlxc.deploy.signature import SignatureError, parse_signature
 from tlxc.frontend.signature import Argument
 from tlxc.ir import types as ir
@@ -232,6 +233,56 @@ def test_tensor_maps(tmp_path: Path, driver: Path) -> None:
     said = build_and_run(tmp_path / "main.c", tmp_path, driver)[1].splitlines()
     want = "map type 9 shape 36 40 4 strides 96 8192 box 32/1 8/1 1/1 interleave 0 swizzle 2 l2 3 fill 1"
     assert said[-2:] == [want, "0 0 1 1 1"]
+
+
+GRID = """\
+import tlxc
+from tlxc import tl
+
+
+@tlxc.kernel
+def many(out: tl.ptr(tl.int8), n: tl.int32, kernel: tl.uint64, small: tl.int8, BLOCK: tl.constexpr = 64):
+    tl.store(out, small)
+"""
+GRIDS = """\
+#include "many.h"
+int main(void)
+{
+    unsigned grid[3];
+    many_grid(grid, 1000, 80, 3);
+    printf("%u %u %u\\n", grid[0], grid[1], grid[2]);
+    return 0;
+}
+"""
+
+
+@needs_cc
+def test_a_grid(tmp_path: Path, driver: Path) -> None:
+    """An expression in Python, computed in C."""
+    (tmp_path / "many.py").write_text(GRID)
+    text = "tlxc.cdiv(n, BLOCK) * 2, max(kernel // 7 % 5, 2) - 1, min(kernel, 3 + small)"
+    command = [str(tmp_path / "many.py"), "-t", "sm_90", "-o", str(tmp_path), "--grid", text]
+    assert "only the header computes a grid; add --emit header." in tlxc_compile(*command).stderr
+    assert tlxc_compile(*command, "--emit", "header").exit_code == 0
+    (tmp_path / "grids.c").write_text(GRIDS)
+    assert build_and_run(tmp_path / "grids.c", tmp_path, driver) == (0, "32 1 6\n")
+
+
+GRID_ERRORS = {
+    "n +": "The grid 'n +' is no Python expression: invalid syntax.",
+    "1, 2, 3, 4": "The grid '1, 2, 3, 4' has 4 extents; give one to three.",
+    "n / 2": "The grid 'n / 2' has `n / 2`; it may consist of integer parameters, numbers, + - * // %, cdiv(a, b), "
+    "min(a, b) and max(a, b).",
+    "y": "The grid 'y' has `y`, which is no integer parameter of the kernel; it may consist of integer parameters, "
+    "numbers, + - * // %, cdiv(a, b), min(a, b) and max(a, b).",
+}
+
+
+@pytest.mark.parametrize("text", GRID_ERRORS)
+def test_texts_that_are_no_grid(text: str) -> None:
+    with pytest.raises(GridTextError) as caught:
+        parse_grid(text, some.signature(x="*f16", n="i32", s="f32"))
+    assert str(caught.value) == GRID_ERRORS[text]
 
 
 def test_names_in_c_and_python_mean_the_same() -> None:

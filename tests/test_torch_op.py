@@ -161,6 +161,20 @@ def test_a_launch_outside_of_operators_breaks_the_graph(simulated: None) -> None
 
     x = torch.randn(300)
     torch.testing.assert_close(torch.compile(f, backend="eager")(x), 2 * x + 1)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="in a function that tlxc.torch_op makes an operator"):
+        torch.compile(f, backend="eager", fullgraph=True)(x)
+
+
+def test_an_exported_program(simulated: None) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return scale(x, 2.0) + 1
+
+    rows = {"x": {0: torch.export.Dim("rows")}}
+    program = torch.export.export(Model(), (torch.randn(4, 64),), dynamic_shapes=rows)
+    x = torch.randn(7, 64)
+    torch.testing.assert_close(program.module()(x), 2 * x + 1)
 
 
 def test_the_simulator_is_not_traced(simulated: None) -> None:

@@ -24,6 +24,7 @@ import click
 
 from tlxc import __version__
 from tlxc.compiler import PASSES, Compiled, build, compile_kernel, errors_at, run_passes
+from tlxc.deploy.grid import parse_grid
 from tlxc.deploy.signature import parse_signature, parse_value
 from tlxc.deploy.write import (
     FILES,
@@ -296,6 +297,11 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
     default=True,
     help="Whether the header holds the cubins, or loads them from a folder that the program gives.",
 )
+@click.option(
+    "--grid",
+    metavar="X,Y,Z",
+    help="CTAs of a launch, as Python expressions of the kernel's integers, for the header: 'cdiv(n, BLOCK)'.",
+)
 def compile_command(
     reference: str,
     targets: tuple[Target, ...],
@@ -308,6 +314,7 @@ def compile_command(
     folder: Path,
     name: str | None,
     embed: bool,
+    grid: str | None,
 ) -> None:
     """Compiles a kernel to binaries, and says what it takes of the GPU.
 
@@ -326,6 +333,10 @@ def compile_command(
     kernel, signature = load_kernel(reference, define, types, **options)
     kinds = set(KINDS if "all" in emit else emit or default_kinds(targets))
     header = "header" in kinds and exists_for("header", targets)
+    if grid is not None and not header:
+        raise click.BadParameter("only the header computes a grid; add --emit header.", param_hint="--grid")
+    if grid is not None:
+        parse_grid(grid, signature)  # before anything is compiled
     if header and not embed:
         kinds.add("cubin")
     made = []
@@ -337,7 +348,7 @@ def compile_command(
         for note in compiled.metadata["notes"]:
             click.echo(f"  note: {note}")
     if header:
-        write_header(made, signature, folder, name or made[0].name, embed)
+        write_header(made, signature, folder, name or made[0].name, embed, grid)
 
 
 @main.command("inspect")

@@ -120,6 +120,17 @@ static inline CUresult ${name}_map_$param(
 
 """
 
+GRID = """\
+/* The CTAs that a launch for such arguments wants. */
+static inline void ${name}_grid(unsigned grid[3]$integers)
+{
+    grid[0] = (unsigned)($x);
+    grid[1] = (unsigned)($y);
+    grid[2] = (unsigned)($z);
+}
+
+"""
+
 LAUNCH = """\
 /* Launches a grid of so many CTAs in a stream; an empty grid launches nothing. */
 static inline CUresult ${name}_launch(

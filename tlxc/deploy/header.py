@@ -18,6 +18,7 @@ from tlxc import __version__
 from tlxc.compiler import Compiled
 from tlxc.deploy import c_text
 from tlxc.deploy.facts import L2_PROMOTION, MAP_ALIGN, STORED_ROW, map_type, requirements
+from tlxc.deploy.grid import CGrid, parse_grid
 from tlxc.frontend.signature import Argument, Signature
 from tlxc.ir.types import Descriptor, Pointer
 from tlxc.runtime.cuda import PORTABLE_CLUSTER
@@ -28,7 +29,7 @@ _KEYWORDS = frozenset(
     "return short signed sizeof static struct switch template this throw try typedef union unsigned using virtual void "
     "volatile while xor "
     # the header's own
-    "kernel grid_x grid_y grid_z stream config params status cluster workspace".split()
+    "kernel grid grid_x grid_y grid_z stream config params status cluster workspace".split()
 )
 _C_TYPES = {"i1": "bool", "f32": "float"} | {
     f"{prefix}{bits}": f"{'u' * (prefix == 'u')}int{bits}_t" for prefix in "iu" for bits in (8, 16, 32, 64)
@@ -36,13 +37,23 @@ _C_TYPES = {"i1": "bool", "f32": "float"} | {
 _MOST_RANK = 5
 
 
+def _c_name(name: str) -> str:
+    """A parameter's name in C, which is another one where C or the header has that name."""
+    return name + "_" * (name in _KEYWORDS)
+
+
 @dataclass(frozen=True)
 class _Param:
     """A parameter of the kernel in C.  `map_index`: its place among the tensor maps, None for others."""
 
-    name: str
+    source: str  # its name in the kernel
     argument: Argument
     map_index: int | None
+
+    @property
+    def name(self) -> str:
+        """Its name in C."""
+        return _c_name(self.source)
 
     @property
     def declaration(self) -> str:
@@ -71,15 +82,21 @@ def _params(signature: Signature) -> list[_Param]:
     for name, argument in signature.arguments:
         is_map = isinstance(argument.type, Descriptor)
         index = sum(p.map_index is not None for p in out) if is_map else None
-        out.append(_Param(name + "_" * (name in _KEYWORDS), argument, index))
+        out.append(_Param(name, argument, index))
     return out
 
 
-def emit_header(name: str, signature: Signature, variants: Sequence[Compiled], files: Sequence[str] | None) -> str:
+def emit_header(
+    name: str,
+    signature: Signature,
+    variants: Sequence[Compiled],
+    files: Sequence[str] | None,
+    grid: str | None = None,
+) -> str:
     """The header for a kernel that is compiled for one or several NVIDIA targets.
 
     `name` is what its functions begin with.  `files`: the name of each variant's cubin in a folder that the program
-    gives; None to hold the cubins in the header.
+    gives; None to hold the cubins in the header.  `grid`: see `grid.parse_grid`.
     """
     params = _params(signature)
     maps = [p for p in params if p.map_index is not None]
@@ -93,6 +110,8 @@ def emit_header(name: str, signature: Signature, variants: Sequence[Compiled], f
     sections = [fill(c_text.HEAD), fill(c_text.VARIANT), fill(c_text.LOAD)]
     if maps:
         sections += [fill(c_text.ENCODE), *(fill(c_text.MAP, **_map_values(p)) for p in maps)]
+    if grid is not None:
+        sections.append(fill(c_text.GRID, **_grid_values(params, parse_grid(grid, signature, _c_name))))
     return "".join([*sections, fill(c_text.LAUNCH)])
 
 
@@ -183,3 +202,9 @@ def _map_values(p: _Param) -> dict[str, Any]:
         "element": type_.dtype.name,
         "block": "x".join(map(str, type_.shape)),
     }
+
+
+def _grid_values(params: Sequence[_Param], grid: CGrid) -> dict[str, str]:
+    """What the function says that computes the grid."""
+    used = [p.declaration for p in params if p.source in grid.used]
+    return {"integers": "".join(f", {text}" for text in used), **dict(zip("xyz", grid.extents))}

@@ -59,13 +59,15 @@ def write_target(
         write_file(folder / f"{stem}.json", json.dumps(facts, indent=2) + "\n")
 
 
-def write_header(made: Sequence[Compiled], signature: Signature, folder: Path, name: str, embed: bool) -> None:
+def write_header(
+    made: Sequence[Compiled], signature: Signature, folder: Path, name: str, embed: bool, grid: str | None
+) -> None:
     """The header for all NVIDIA targets, which holds the cubins (`embed`) or their names."""
     from tlxc.deploy.header import emit_header
 
     variants = [compiled for compiled in made if "cubin" in compiled.asm]
     files = [f"{name}.{compiled.target}.cubin" for compiled in variants]
-    write_file(folder / f"{name}.h", emit_header(name, signature, variants, None if embed else files))
+    write_file(folder / f"{name}.h", emit_header(name, signature, variants, None if embed else files, grid))
 
 
 def default_kinds(targets: Sequence[Target]) -> Iterator[str]:

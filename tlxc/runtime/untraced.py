@@ -7,16 +7,18 @@ is entered from there, and would trace the compiler and the simulator as well.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+_REASON = "a launch is no part of a graph; launch in a function that tlxc.torch_op makes an operator of"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def untraced(fn: F) -> F:
     """Decorates a function so that torch does not trace it, nor what it calls."""
-
     disabled: list[F] = []
 
     @functools.wraps(fn)
@@ -24,7 +26,9 @@ def untraced(fn: F) -> F:
         if "torch._dynamo" not in sys.modules:
             return fn(*args, **kwargs)
         if not disabled:
-            disabled.append(sys.modules["torch"].compiler.disable(fn))
+            disable = sys.modules["torch"].compiler.disable
+            reason = {"reason": _REASON} if "reason" in inspect.signature(disable).parameters else {}
+            disabled.append(disable(fn, **reason))
         return disabled[0](*args, **kwargs)
 
     return call  # type: ignore[return-value]
