@@ -223,11 +223,26 @@ def test_a_model_trains_as_in_torch(simulated: None) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_a_model_trains_compiled_on_a_gpu(mode: str) -> None:
-    """Three operators, forward and backward, by Inductor; with CUDA graphs too."""
+    """Three operators, forward and backward, by Inductor; in CUDA graphs too."""
+    pytest.importorskip("triton", reason="Inductor needs triton")
     size = dict(device="cuda", rows=1000, width=512, hidden=1408, dtype=torch.bfloat16)
     eager = one_step(mlp.Mlp, **size)
     expect_same(eager, one_step(mlp.TorchMlp, **size), 2e-2)
     expect_same(one_step(mlp.Mlp, **size, mode=mode), eager, 2e-3)
+
+
+@pytest.mark.gpu
+def test_steps_replay_cuda_graphs() -> None:
+    """The first step warms up, the second is captured, the others replay it."""
+    pytest.importorskip("triton", reason="Inductor needs triton")
+    x, target = (torch.randn(512, 256, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    losses = []
+    for options in ({}, {"mode": "reduce-overhead"}):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        losses.append(mlp.train(mlp.Mlp(256, 512, torch.bfloat16, "cuda"), x, target, 6, **options))
+    assert losses[0][-1] < losses[0][0]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
 
 
 @pytest.mark.gpu
@@ -239,6 +254,8 @@ def test_opcheck_on_a_gpu(name: str) -> None:
 
 @pytest.mark.gpu
 def test_a_launch_outside_of_operators_on_a_gpu() -> None:
+    pytest.importorskip("triton", reason="Inductor needs triton")
+
     def f(x: Tensor) -> Tensor:
         y = torch.empty_like(x)
         launch_scale(x, y, 2.0)
