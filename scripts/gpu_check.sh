@@ -57,6 +57,8 @@ row = "{:<18} {:<34} {:>12} {:<8} {:>12} {:>7}"
 print(row.format("benchmark", "case", "tlxc", "unit", "best peer", "ratio"))
 for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
     for r in json.loads(path.read_text()):
+        if "tlxc" not in r:  # of litmus.py or faults.py
+            continue
         ratio = r.get("ratio_best")
         peers = [v for v in (r.get("peers") or {}).values() if v] if ratio else []
         # The peer that ratio_best speaks of; the metric may count up (TFLOP/s) or down (microseconds).

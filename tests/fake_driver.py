@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tlxc.ir import types as ir
-from tlxc.runtime import artifact, cuda, descriptor, kernel, launcher
+from tlxc.runtime import artifact, cuda, descriptor, kernel, native
 from tlxc.runtime.cache import Entry
 
 _P = ctypes.c_void_p
@@ -68,6 +68,7 @@ class Launch:
     function: int
     context: int
     words: list[int]
+    launch_pdl: bool
 
 
 @dataclass
@@ -90,6 +91,11 @@ class FakeDriver:
             "cuCtxGetCurrent": make(ctypes.c_int, _P)(self._get),
             "cuCtxPushCurrent_v2": make(ctypes.c_int, _P)(self._push),
             "cuCtxPopCurrent_v2": make(ctypes.c_int, _P)(self._pop),
+            "cuMemAllocAsync": make(ctypes.c_int, _P, ctypes.c_size_t, ctypes.c_size_t)(self._allocate),
+            "cuMemFreeAsync": make(ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t)(lambda *freed: self.free(*freed)[0]),
+            "cuTensorMapEncodeTiled": make(ctypes.c_int, _P, *[ctypes.c_int] * 2, *[_P] * 5, *[ctypes.c_int] * 4)(
+                self._encode
+            ),
         }
         self._stack: list[int] = []
 
@@ -102,10 +108,13 @@ class FakeDriver:
         raw = ctypes.string_at(config, 56)
         fields = struct.unpack("<7I", raw[:28])
         stream, attributes, count = struct.unpack("<QQI", raw[32:52])
-        assert (attributes, count, extra) == (0, 0, None)
+        assert (bool(attributes), extra) == (bool(count), None)
+        dependent = [struct.unpack("<IIi", ctypes.string_at(attributes, 12)) for _ in range(count)] == [(6, 0, 1)]
+        assert dependent == bool(count)
         pointers = (_P * self.parameters).from_address(params)
         words = [int.from_bytes(ctypes.string_at(p or 0, 8), "little") for p in pointers]
-        self.launches.append(Launch(fields[:3], fields[3:6], fields[6], stream, function, self.current, words))
+        shape = (fields[:3], fields[3:6], fields[6])
+        self.launches.append(Launch(*shape, stream, function, self.current, words, dependent))
         return self.status
 
     def encode(self, out: int, type_: int, rank: int, address: int, shape: Any, strides: Any, box: Any, steps: Any,
@@ -118,6 +127,17 @@ class FakeDriver:
         ctypes.memmove(out, struct.pack("<Q120x", address), 128)
         assert out % 64 == 0
         return self.status
+
+    def _encode(self, out: int, type_: int, rank: int, address: int, shape: int, strides: int, box: int, steps: int,
+                *options: int) -> int:  # fmt: skip
+        wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+        outer = (ctypes.c_uint64 * (rank - 1)).from_address(strides)
+        lists = (wide.from_address(shape), [*outer, 0], narrow.from_address(box), narrow.from_address(steps))
+        return self.encode(out, type_, rank, address, *lists, *options)
+
+    def _allocate(self, out: int, size: int, stream: int) -> int:
+        status, _P.from_address(out).value = self.allocate(size, stream)
+        return status
 
     def allocate(self, size: int, stream: int) -> tuple[int, int]:
         """cuMemAllocAsync."""
@@ -168,7 +188,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     monkeypatch.setattr(cuda, "in_context", lambda gpu: contextlib.nullcontext())
     monkeypatch.setattr(descriptor, "_encoder", lambda: made.encode)
     monkeypatch.setattr(kernel, "torch_stream", lambda: None)
-    monkeypatch.setattr(launcher, "_native", launcher.NativeLaunch(made.address_of))
+    monkeypatch.setattr(native, "_functions", native.Native(made.address_of))
     return made
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,7 +159,7 @@ def test_values_and_kinds() -> None:
     key, values = made.fast(A, Array(address=0x20000), 1, s=2.5)
     assert values == (0x10000, 0x20000, 1, 2.5)
     assert key[-2:] == (4, 0)
-    assert made.fast(A, A, 1, maxnreg=64)[0][-2:] == ((4, 64, None), 0)
+    assert made.fast(A, A, 1, maxnreg=64)[0][-2:] == ((4, 64, None, bool, False), 0)
     bound = made.resolve(A, A, 1)
     assert bound.kinds == b"iisf"
     assert (bound.device, bound.signature.num_warps) == (0, 4)
@@ -275,7 +274,9 @@ def described(x: tlx.tensor_descriptor_type(tl.float16, (64, 64)), n: tl.int32):
 
 
 def descriptor(array: Any = None, block: Any = (8, 64), **changes: Any) -> TensorDescriptor:
-    return replace(TensorDescriptor.from_tensor(array or Array(shape=(128, 256)), block), **changes)
+    base = array or Array(shape=(128, 256))
+    fields = {"base": base, "shape": base.shape, "strides": base.stride(), "block_shape": block}
+    return TensorDescriptor(**fields | changes)
 
 
 def test_descriptors() -> None:
@@ -287,6 +288,41 @@ def test_descriptors() -> None:
     assert (bound.kinds, bound.device) == (b"miif", 0)
     key, values = Bound().fast(made, A, 5)
     assert values == (made, 0x10000, 5, 1.5) and key[-1] == 0
+
+
+def test_descriptors_of_tensors_are_checked_each() -> None:
+    """Also after one that differs only where it matters."""
+    good = Array(address=0x20, shape=(128, 256))
+    for _ in range(2):
+        TensorDescriptor.from_tensor(good, [8, 64])
+        for array, block, padding in (
+            (Array(address=0x28, shape=(128, 256)), [8, 64], "zero"),
+            (Array(float64, address=0x20, shape=(128, 256)), [8, 64], "zero"),
+            (Array(address=0x20, shape=(128, 255)), [8, 64], "zero"),
+            (good, [8, 64.0], "zero"),
+            (good, [8, 63], "zero"),
+            (good, [8], "zero"),
+            (good, 8, "zero"),
+            (good, [8, 64], "none"),
+            (good, [8, 64], ["zero"]),
+        ):
+            with pytest.raises(DescriptorError):
+                TensorDescriptor.from_tensor(array, block, padding)
+
+
+def test_arrays_stand_for_declared_descriptors() -> None:
+    def fn(x: tlx.tensor_descriptor_type(tl.float16, (8, 64)), n):  # type: ignore[no-untyped-def]
+        pass
+
+    bound = Bound(fn)
+    array = Array(address=0x20, shape=(128, 256))
+    wanted = bound.resolve(TensorDescriptor.from_tensor(array, (8, 64)), 5)
+    assert bound.resolve(array, 5).identity == wanted.identity and wanted.kinds == b"mi"
+    key, values = bound.fast(array, 5)
+    assert isinstance(values[0], TensorDescriptor) and values[0].base is array
+    assert key == bound.fast(TensorDescriptor.from_tensor(array, (8, 64)), 5)[0]
+    with pytest.raises(DescriptorError, match="Dimension 0 of a TensorDescriptor has a stride of 60 elements"):
+        bound.resolve(Array(shape=(128, 60)), 5)
 
 
 def test_descriptors_specialise_on_dtype_and_block() -> None:
@@ -305,9 +341,8 @@ def test_declared_descriptors() -> None:
     assert dict(signature.arguments)["x"] == wanted
     # dtype and block shape come from the argument, as the element types of arrays do
     assert arguments(descriptor(Array(bfloat16, shape=(64, 64))), 5, fn=described)["x"].type.dtype is ir.bfloat16
-    assert refusal(A, 5, fn=described) == (
-        "argument `x` is a tensor on cuda:0 of torch.float16, but it is declared "
-        "tlx.tensor_descriptor_type(tl.float16, (64, 64))."
+    assert refusal(7, 5, fn=described) == (
+        "argument `x` is 7 (int), but it is declared tlx.tensor_descriptor_type(tl.float16, (64, 64))."
     )
     assert refusal(descriptor(), 5, 5, 5, 1.0, True, MODE=1, fn=annotated) == (
         "argument `x` is a TensorDescriptor, but it is declared tl.ptr(tl.float16)."
@@ -387,7 +422,7 @@ def test_descriptors_of_the_cpu_are_refused() -> None:
         ((A,), {}, "missing arguments `y` and `n`."),
         ((A, A, 5, 1.0, 64, 9), {}, "takes 5 arguments by position (x, y, n, s, BLOCK), but 6 were given."),
         ((A, A, 5), {"BLOC": 4}, "has no parameter `BLOC`. Did you mean `BLOCK`? Its parameters are x, y, n, s, BLOCK; "
-         "launch options are num_warps, num_stages, maxnreg and ctas_per_cga."),
+         "launch options are num_warps, num_stages, maxnreg, ctas_per_cga, launch_pdl and stream."),
         ((Array(device=-1), A, 5), {}, "argument `x` is a CPU tensor of torch.float16, but kernels run on the GPU; "
          "pass `x.cuda()`."),
         ((A, Array(device=1), 5), {}, "arguments are on different devices, `x` on cuda:0 and `y` on cuda:1; move them "

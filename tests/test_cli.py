@@ -92,6 +92,15 @@ def test_compile_writes_the_binary_and_its_json(run: Run, tmp_path: Path) -> Non
     ]
 
 
+def test_compile_says_how_long_each_stage_took(run: Run, tmp_path: Path) -> None:
+    result = run("compile", "kernels.py", "-t", "sm_90", "-t", "gfx950", "-D", "BLOCK=1024", "--timings")
+    assert result.exit_code == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines() if " ms " in line]
+    for stages in ("frontend", "layouts", "llvm emit", "ptxas"):
+        assert any(" ".join(row).startswith(stages) for row in rows)
+    assert [row[-2:] for row in rows if row[0] == "total"] == [["100.0", "%"]] * 2
+
+
 def test_compile_for_several_targets_and_kinds(run: Run, tmp_path: Path) -> None:
     result = run(
         "compile", "kernels.py:scale", "-t", "sm_100", "-t", "gfx950", "-D", "BLOCK=256", "--emit", "all",

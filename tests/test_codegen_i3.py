@@ -122,6 +122,8 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "local_gather": [("%r = local_gather %a, %index {axis = 0} : tensor<64x64xf16, #0>" + STORE,
                       r"ld\.shared\.[bu]16")],
     "local_scatter": [("local_scatter %a, %tile, %index {axis = 1}", r"st\.shared\.[bu]16")],
+    "grid_dependency": [('grid_dependency {action = "wait"}', r"griddepcontrol\.wait;"),
+                        ('grid_dependency {action = "launch_dependents"}', r"griddepcontrol\.launch_dependents;")],
     "fence": [('fence {scope = "gpu"}', r"fence\.acq_rel\.gpu;"), ('fence {scope = "sys"}', r"fence\.acq_rel\.sys;")],
     "alloc_barriers": [("", r"mbarrier\.init\.shared::cta\.b64 \[%r\d+\], 3;"),
                        ("", r"mbarrier\.init\.shared::cta\.b64 \[%r\d+\], 128;")],

@@ -289,7 +289,7 @@ def test_names_in_c_and_python_mean_the_same() -> None:
     enum = pytest.importorskip("cuda.bindings.driver").CUtensorMapDataType
     for dtype in ir.DTYPES.values():
         if dtype is not ir.int1:
-            assert int(getattr(enum, map_type(dtype))) == descriptor._TYPES[dtype.short]
+            assert int(getattr(enum, map_type(dtype))) == descriptor.TYPES[dtype.short]
 
 
 def test_headers_and_names_that_cannot_be(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fake_driver import Array, FakeDriver, bfloat16, install, install_compiler
 import tlxc
 from tlxc import TensorDescriptor, tl, tlx
 from tlxc.ir import types as ir
-from tlxc.runtime import artifact, cuda, launcher
+from tlxc.runtime import artifact, cuda, launcher, native
 from tlxc.runtime import kernel as kernel_module
 from tlxc.runtime.bind import ArgumentError
 from tlxc.runtime.descriptor import DescriptorError
@@ -219,7 +219,7 @@ def test_a_grid_may_be_a_function_of_all_arguments(fake: FakeDriver, compile_cal
     kernel[grid](A, 200, s=1.5)
     assert fake.launches[0].grid == (4, 1, 1)
     assert seen == {"x": A, "n": 200, "s": 1.5, "BLOCK": 64, "num_warps": 4, "num_stages": None,
-                    "maxnreg": None, "ctas_per_cga": None}  # fmt: skip
+                    "maxnreg": None, "ctas_per_cga": None, "launch_pdl": False, "stream": None}  # fmt: skip
 
 
 def test_an_empty_grid_launches_and_compiles_nothing(fake: FakeDriver, compile_calls: list[Any]) -> None:
@@ -491,9 +491,13 @@ def test_a_refused_tensor_map_is_explained(fake: FakeDriver, compile_calls: list
 # -- the last step
 
 
+def ready() -> bytes:
+    """%Kernel of a launch of function 1 in context 0."""
+    return launcher.Ready(cuda.Function(1, 1, cuda.Device(0, "fake", (9, 0), 0), 16, 0), 32, 0, b"").kernel
+
+
 def test_the_launcher_reports_python_errors(fake: FakeDriver) -> None:
-    assert launcher._native is not None
-    launch = launcher._native(launcher.plan_of(1, 0, 32, 0, b"if"))
+    launch = native.functions().function("launch", launcher.plan_of(ready(), b"if"))
     fake.parameters = 2
     assert launch((1,), 0, -1, -1.0) == 0
     assert fake.launches[0].words == [(1 << 64) - 1, 0xBF800000]
@@ -506,8 +510,7 @@ def test_the_launcher_reports_python_errors(fake: FakeDriver) -> None:
 
 
 def test_the_launcher_looks_at_the_grid(fake: FakeDriver) -> None:
-    assert launcher._native is not None
-    launch = launcher._native(launcher.plan_of(1, 0, 32, 0, b""))
+    launch = native.functions().function("launch", launcher.plan_of(ready(), b""))
     good = [((2**31 - 1, 65535, 65535), (2**31 - 1, 65535, 65535)), ((7,), (7, 1, 1)), ((2, True), (2, 1, 1))]
     for grid, _ in good:
         assert launch(grid, 0) == 0

@@ -341,10 +341,75 @@ def test_arrays_that_are_not_torch_s(torch: Any) -> None:
     check(torch, out, x, y)
 
 
-def test_launching_through_the_bindings(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tlxc.runtime import launcher
+@pytest.mark.parametrize("through_bindings", [False, True])
+def test_a_dependent_launch_sees_what_the_grid_before_wrote(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, through_bindings: bool
+) -> None:
+    """Each grid lets the next one start first and writes late; so without `gdc_wait` the sum would come short."""
+    from tlxc.runtime import native
 
-    monkeypatch.setattr(launcher, "has_native", lambda: False)
+    def step(x, n, BLOCK: tl.constexpr = 256):  # type: ignore[no-untyped-def]
+        tlx.gdc_launch_dependents()
+        tlx.gdc_wait()
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        late = tl.load(x + at).to(tl.float32)
+        for _ in range(n):
+            late = tl.sqrt(late * late)
+        tl.store(x + at, late.to(tl.int32) + 1)
+
+    if through_bindings:
+        monkeypatch.setattr(native, "available", lambda: False)
+    kernel, x = tlxc.kernel(step), torch.zeros(64 * 256, dtype=torch.int32, device="cuda")
+    for _ in range(20):
+        kernel[(64,)](x, 3000, launch_pdl=True)
+    kernel.prepare(x, 3000, grid=64, launch_pdl=True)()
+    assert x.eq(21).all()
+
+
+def test_raw_streams(torch: Any) -> None:
+    kernel, side = fresh(), torch.cuda.Stream()
+    x, y = inputs(torch, 300)
+    torch.cuda.synchronize()
+    for stream in (side, side.cuda_stream):
+        out = torch.zeros_like(x)
+        torch.cuda.synchronize()
+        torch.cuda._sleep(int(1e7))  # the default stream is late, the side stream does not wait for it
+        kernel[2](x, y, out, 300, 2.0, stream=stream)
+        side.synchronize()
+        check(torch, out, x, y)
+    prepared = kernel.prepare(x, y, out.zero_(), 300, 2.0, grid=2, stream=side)
+    torch.cuda.synchronize()
+    prepared()
+    side.synchronize()
+    check(torch, out, x, y)
+
+
+def test_tensors_where_descriptors_are_declared(torch: Any) -> None:
+    def copy(  # type: ignore[no-untyped-def]
+        x: tlx.tensor_descriptor_type(tl.float16, (16, 64)), y: tlx.tensor_descriptor_type(tl.float16, (16, 64))
+    ):
+        buf = tlx.local_alloc((16, 64), tl.float16, 1)
+        bar = tlx.alloc_barriers(1)
+        tlx.barrier_expect_bytes(bar[0], 2048)
+        tlx.async_descriptor_load(x, buf[0], [tl.program_id(0) * 16, 0], bar[0])
+        tlx.barrier_wait(bar[0], 0)
+        tlx.async_descriptor_store(y, buf[0], [tl.program_id(0) * 16, 0])
+        tlx.async_descriptor_store_wait(0)
+
+    kernel = tlxc.kernel(copy)
+    for rows in (32, 64, 16, 64):
+        x = torch.randn(rows, 64, device="cuda", dtype=torch.float16)
+        y = torch.zeros_like(x)
+        kernel[(rows // 16,)](x, y)
+        assert torch.equal(x, y)
+    with pytest.raises(tlxc.TlxcError, match="has a stride of 1 elements of tl.float16"):
+        kernel[(4,)](x.T, y)
+
+
+def test_launching_through_the_bindings(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tlxc.runtime import native
+
+    monkeypatch.setattr(native, "available", lambda: False)
     x, y = inputs(torch, 300)
     check(torch, run(fresh(), x, y, s=-0.5), x, y, s=-0.5)
 

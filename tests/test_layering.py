@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tlxc"
-# Beside the layers, and imports none of them: diagnostics, and the package itself with its version.
-EVERYWHERE = {"errors", "__init__"}
+# Beside the layers, and imports none of them: diagnostics, the garbage collector, the package itself with its version.
+EVERYWHERE = {"collector", "errors", "__init__"}
 # Imported where they are used, never at the top of a module that `import tlxc` or a use of `tlxc.tl` reaches.
 HEAVY = {"numpy", "ml_dtypes", "llvmlite", "click", "platformdirs", "cuda", "hip", "torch"}
 FILES = sorted(PACKAGE.rglob("*.py"))

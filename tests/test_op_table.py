@@ -109,6 +109,7 @@ SAMPLES: dict[str, list[str]] = {
     "local_scatter": [f"{_BUFFER}local_scatter %b, %tfloat, %tint {{axis = 1}}"],
     "barrier": ["barrier", "barrier {cta = true}"],
     "fence_async_shared": ["fence_async_shared"],
+    "grid_dependency": ["grid_dependency {action = \"wait\"}", "grid_dependency {action = \"launch_dependents\"}"],
     "fence": ["fence {scope = \"gpu\"}", "fence {scope = \"sys\"}"],
     "alloc_barriers": ["%r = alloc_barriers {arrive_count = 2} : barrier<4>",
                        "%r = alloc_barriers {arrive_count = 64} : barrier<1, warp>"],

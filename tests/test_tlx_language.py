@@ -370,6 +370,12 @@ def test_cluster_operations(k: Tile) -> None:
     ]
 
 
+def test_dependent_launch(k: Tile) -> None:
+    tlx.gdc_wait()
+    tlx.gdc_launch_dependents()
+    assert tail(k, 2) == ['grid_dependency {action = "wait"}', 'grid_dependency {action = "launch_dependents"}']
+
+
 # -------------------------------------------------------------------------------------------------------------- tasks
 def test_thread_level_values(k: Tile) -> None:
     assert tlx.thread_id(0).type == Scalar(tl.int32, "thread")

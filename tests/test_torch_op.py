@@ -389,3 +389,12 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TorchOpError) as caught:
         tlxc.torch_op("tlxc_test::nothing")(launch_scale)
     assert str(caught.value) == "torch_op needs torch, which is not installed; run: pip install torch"
+
+
+@pytest.mark.parametrize("x", without_memory(), ids=["fake", "meta"])
+def test_a_descriptor_without_memory_says_nothing_of_others(x: Any) -> None:
+    """It is not checked, so an array like it is."""
+    for _ in range(2):
+        assert tlxc.TensorDescriptor.from_tensor(x, [8, 3]).block_shape == [8, 3]
+    with pytest.raises(tlxc.TlxcError, match="The rows of a TensorDescriptor's block have 3 elements"):
+        tlxc.TensorDescriptor.from_tensor(torch.empty(8, 16), [8, 3])

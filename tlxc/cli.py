@@ -302,6 +302,7 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
     metavar="X,Y,Z",
     help="CTAs of a launch, as Python expressions of the kernel's integers, for the header: 'cdiv(n, BLOCK)'.",
 )
+@click.option("--timings", is_flag=True, help="How long each stage took.")
 def compile_command(
     reference: str,
     targets: tuple[Target, ...],
@@ -315,6 +316,7 @@ def compile_command(
     name: str | None,
     embed: bool,
     grid: str | None,
+    timings: bool,
 ) -> None:
     """Compiles a kernel to binaries, and says what it takes of the GPU.
 
@@ -347,8 +349,17 @@ def compile_command(
         click.echo(resource_line(compiled))
         for note in compiled.metadata["notes"]:
             click.echo(f"  note: {note}")
+        if timings:
+            click.echo(timing_table(compiled.metadata["timings"]))
     if header:
         write_header(made, signature, folder, name or made[0].name, embed, grid)
+
+
+def timing_table(stages: Mapping[str, float]) -> str:
+    """Milliseconds of each stage, and its share of all."""
+    total = sum(stages.values())
+    rows = [*stages.items(), ("total", total)]
+    return "\n".join(f"  {name:<14} {ms:9.2f} ms {100 * ms / total:6.1f} %" for name, ms in rows)
 
 
 @main.command("inspect")

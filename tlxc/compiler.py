@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tlxc.collector import no_collections
 from tlxc.errors import CompileError, TlxcError
 from tlxc.frontend.signature import Signature
 from tlxc.ir.core import Module, Param
@@ -211,10 +212,11 @@ def compile_kernel(source: Source, signature: Signature, target: Target, wait_li
     parameter, so only those ask for it who pass that: see `codegen.nvptx.trap`.
     """
     timings = Timings()
-    with timings.stage("frontend"):
-        module = build(source, signature, target)
-    with errors_at(source):
-        return compile_module(module, target, timings, wait_limit)
+    with no_collections():
+        with timings.stage("frontend"):
+            module = build(source, signature, target)
+        with errors_at(source):
+            return compile_module(module, target, timings, wait_limit)
 
 
 @contextmanager
@@ -230,13 +232,23 @@ def compile_module(
     module: Module, target: Target, timings: Timings | None = None, wait_limit: int | None = None
 ) -> Compiled:
     """Tile IR as the frontend makes it to binary.  `wait_limit` as for `compile_kernel`."""
-    from tlxc.codegen.generate import check_supported, generate
-    from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
+    from tlxc.codegen.generate import check_supported
 
     timings = timings or Timings()
     check_launch(module, target)
     check_supported(module, target)
     run_passes(module, target, timings)
+    return assemble_module(module, target, timings, wait_limit)
+
+
+def assemble_module(
+    module: Module, target: Target, timings: Timings | None = None, wait_limit: int | None = None
+) -> Compiled:
+    """Tile IR after all passes to binary.  `wait_limit` as for `compile_kernel`."""
+    from tlxc.codegen.generate import generate
+    from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
+
+    timings = timings or Timings()
     if wait_limit is not None:
         limit_waits(module, wait_limit)
     with timings.stage("generate"):

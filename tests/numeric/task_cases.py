@@ -154,11 +154,14 @@ def extremes(out, value, WARPS: tl.constexpr):
 
 @tlxc.kernel
 def thread_kernel(out, OWN: tl.constexpr, WARPS: tl.constexpr):
-    """Threads are counted in the CTA, in every task; the clock goes on."""
+    """Threads are counted in the CTA, in every task; the clock goes on; nothing ran before."""
+    tlx.gdc_wait()
     with tlx.async_tasks():
         with tlx.async_task("default"):
+            tlx.gdc_launch_dependents()
             extremes(out, tlx.thread_id(0) + 1000 * tlx.thread_id(1), OWN)
         with tlx.async_task(num_warps=WARPS):
+            tlx.gdc_wait()
             start = tlx.clock64()
             extremes(out + 2, tlx.thread_id(0), WARPS)
             extremes(out + 4, (tlx.clock64() - start > 0).to(tl.int32), WARPS)
@@ -415,7 +418,8 @@ def _thread_case(warps: int, second: int) -> Case:
         args = {"out": Out(6, int32), "OWN": warps, "WARPS": second}
         return Launch((1,), args, {"out": exact(expect)})
 
-    return Case(f"threads-{second}-w{warps}", thread_kernel, make, warps, cells("thread_id clock64", "-"), amd=False)
+    listed = cells("thread_id clock64 grid_dependency", "-")
+    return Case(f"threads-{second}-w{warps}", thread_kernel, make, warps, listed, amd=False)
 
 
 def _lanes_case(first: int, mask: int, warps: int) -> Case:

@@ -69,6 +69,7 @@ NEEDS: dict[str, str] = {
     **dict.fromkeys(("bulk_load", "bulk_store", "fence_async_shared"), "bulk"),
     **dict.fromkeys(("alloc_barriers", "barrier_view", "barrier_wait", "barrier_arrive", "barrier_expect"), "mbarrier"),
     **dict.fromkeys(("async_dot", "async_dot_wait"), "wgmma"),
+    "grid_dependency": "griddepcontrol",
 }
 
 # Of one tile in one thread.  Four times the registers that there are: beyond it compilers run for minutes.

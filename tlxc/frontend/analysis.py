@@ -7,8 +7,30 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 Decide = Callable[[ast.expr], bool | None]
+
+
+# Classes of what stands in the fields of nodes and is no node, or one that says nothing by itself.
+_LEAVES = frozenset((str, bytes, int, float, complex, bool, type(None), type(...), ast.Load, ast.Store, ast.Del))
+
+
+def walk(root: ast.AST) -> list[ast.AST]:
+    """The node and everything inside it but contexts, in the order of fields; faster than `ast.walk`."""
+    found: list[ast.AST] = []
+    pending: list[Any] = [root]
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        for name in reversed(node._fields):
+            value: Any = getattr(node, name, None)
+            kind = value.__class__
+            if kind is list:
+                pending += [item for item in reversed(value) if item.__class__ not in _LEAVES]
+            elif kind not in _LEAVES:
+                pending.append(value)
+    return found
 
 
 def _alive(node: ast.AST, decide: Decide) -> Iterator[ast.AST]:
@@ -41,12 +63,11 @@ def has_return(statement: ast.stmt, decide: Decide) -> bool:
 
 
 def names_used(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return {n.id for n in walk(node) if isinstance(n, ast.Name)}
 
 
-def local_names(node: ast.FunctionDef) -> set[str]:
-    """Parameters and every name that the function assigns anywhere, as Python's own scoping has it."""
-    arguments = node.args
+def local_names(arguments: ast.arguments, nodes: Iterable[ast.AST]) -> set[str]:
+    """Parameters and every name that the nodes of the function assign anywhere, as Python's own scoping has it."""
     stars = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
     names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars)}
-    return names | {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return names | {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

@@ -87,8 +87,8 @@ def collect(source: Source) -> Dependencies:
 
 def _references(source: Source) -> Iterator[tuple[str, Any, Any, str]]:
     """(dotted name, value, holder, key) of every outside name, attributes of modules included, in order of the text."""
-    for node in (n for part in (source.node.args, *source.node.body) for n in ast.walk(part)):
-        chain = _chain(node)
+    chains = (_chain(node) for node in source.nodes if node.__class__ in (ast.Name, ast.Attribute))
+    for chain in dict.fromkeys(chains):
         if not chain or chain[0] in source.local:
             continue
         holder: Any = source.cell(chain[0])
@@ -105,13 +105,13 @@ def _references(source: Source) -> Iterator[tuple[str, Any, Any, str]]:
             yield ".".join(chain), value, holder, key
 
 
-def _chain(node: ast.AST) -> list[str]:
+def _chain(node: ast.AST) -> tuple[str, ...]:
     """`a.b.c` as its names; nothing for any other expression."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
         node = node.value
-    return [node.id, *reversed(names)] if isinstance(node, ast.Name) else []
+    return (node.id, *reversed(names)) if isinstance(node, ast.Name) else ()
 
 
 def _own(holder: Any) -> bool:

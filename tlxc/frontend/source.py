@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tlxc.errors import CompileError, Location
 from tlxc.language.core import constexpr
 
-from .analysis import local_names
+from .analysis import local_names, walk
 
 if TYPE_CHECKING:
     from .dependencies import Change, Dependencies, Read
@@ -108,9 +108,14 @@ class Source:
         return self._read[2]
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the parameters and of the body, in the order of fields."""
+        return [node for part in (self.node.args, *self.node.body) for node in walk(part)]
+
+    @cached_property
     def local(self) -> set[str]:
         """Names that are variables of the function, by Python's scoping."""
-        return local_names(self.node)
+        return local_names(self.node.args, self.nodes)
 
     @cached_property
     def text(self) -> str:

@@ -53,6 +53,7 @@ from .cluster import (
     remote_shmem_store,
 )
 from .core import as_tensor, builtin, check_dtype
+from .dependency import gdc_launch_dependents, gdc_wait
 from .descriptor import allocate_tensor_descriptor, make_tensor_descriptor, reinterpret_tensor_descriptor
 from .handles import async_token, buffered_tensor, mbarrier, tensor_descriptor
 from .layout import dump_layout, layout, require_layout, swizzled_layout
@@ -98,10 +99,10 @@ __all__ = [
     "async_tasks", "async_token", "barrier_arrive", "barrier_expect_bytes", "barrier_wait", "buffered_tensor",
     "clc_consumer", "clc_create_context", "clc_producer", "clock64", "cluster_barrier", "cluster_cta_rank",
     "cluster_size_1d", "dtype_of", "dump_layout", "fence", "fence_async_shared", "fence_mbarrier_init_cluster",
-    "get_bufidx_phase", "layout", "local_alloc", "local_gather", "local_load", "local_reinterpret", "local_reshape",
-    "local_scatter", "local_slice", "local_store", "local_trans", "local_view", "make_tensor_descriptor",
-    "mbarrier", "named_barrier_arrive", "named_barrier_wait", "prefetch", "prefetch_descriptor",
-    "reinterpret_tensor_descriptor", "remote_shmem_store", "remote_view", "require_layout", "reuse_group",
-    "reuse_group_type", "size_of", "storage_alias_spec", "storage_kind", "subslice", "swizzled_layout",
+    "gdc_launch_dependents", "gdc_wait", "get_bufidx_phase", "layout", "local_alloc", "local_gather", "local_load",
+    "local_reinterpret", "local_reshape", "local_scatter", "local_slice", "local_store", "local_trans", "local_view",
+    "make_tensor_descriptor", "mbarrier", "named_barrier_arrive", "named_barrier_wait", "prefetch",
+    "prefetch_descriptor", "reinterpret_tensor_descriptor", "remote_shmem_store", "remote_view", "require_layout",
+    "reuse_group", "reuse_group_type", "size_of", "storage_alias_spec", "storage_kind", "subslice", "swizzled_layout",
     "tcgen05_commit", "tensor_descriptor", "tensor_descriptor_type", "thread_id", "tmem_copy", "vote_ballot_sync",
 ]  # fmt: skip

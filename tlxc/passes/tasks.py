@@ -114,7 +114,7 @@ def _check_ranges(op: Op) -> None:
 _ONE_WARP = frozenset(
     "barrier_wait barrier_arrive barrier_expect tma_load tma_store tma_store_wait tma_prefetch prefetch_descriptor "
     "encode_descriptor acquire_descriptor bulk_load bulk_store load store atomic_rmw prefetch reduce fence "
-    "fence_async_shared".split()
+    "fence_async_shared grid_dependency".split()
 )
 
 

@@ -78,6 +78,11 @@ class CompiledKernel:
         return self.metadata.get("spill_bytes")
 
     @property
+    def timings(self) -> dict[str, float]:
+        """Milliseconds that each stage of the compilation took, when it was compiled; in the order that they ran."""
+        return dict(self.metadata.get("timings", {}))
+
+    @property
     def notes(self) -> list[str]:
         """Performance remarks of the assembler."""
         return list(self.metadata.get("notes", ()))

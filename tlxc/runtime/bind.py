@@ -83,7 +83,12 @@ class Binder:
     ) -> None:
         self.source = source
         self.parameters = source.parameters
-        self.options = {"num_warps": num_warps, "num_stages": None, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
+        self.options = dict.fromkeys(OPTIONS) | {
+            "num_warps": num_warps,
+            "maxnreg": maxnreg,
+            "ctas_per_cga": ctas_per_cga,
+            "launch_pdl": False,
+        }
         self.declared = {p.name: declared(p.annotation) for p in self.parameters}
         self.plain = self._plain_names(do_not_specialize)
         self._check_parameters()
@@ -239,6 +244,13 @@ class Binder:
         cluster = self._cluster(self.options["ctas_per_cga"] if ctas_per_cga is MISSING else ctas_per_cga)
         return Signature(tuple(run_time), tuple(fixed), warps, limit, cluster)
 
+    def launch_pdl(self, arguments: Mapping[str, Any]) -> bool:
+        """The option of a call; it says how a grid is launched, not how its code is compiled."""
+        value = arguments["launch_pdl"]
+        if type(value) is not bool:
+            raise ArgumentError(f"{self.where}: launch_pdl is {value!r}; it may be True or False.")
+        return value
+
     def _num_warps(self, value: Any) -> int:
         number = as_python(value)
         if type(number) is not int or number not in NUM_WARPS:
@@ -271,6 +283,12 @@ class Binder:
                 f"{self.where}: the compile-time parameter `{name}` was given {describe(value)}, which cannot be "
                 "hashed; give a number, a string, a dtype, a function, None or a tuple of these."
             ) from None
+
+    def values(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What a launch passes, one value for each run-time parameter."""
+        scan = tokens.Scanner()
+        run_time = (p.name for p in self.parameters if not p.constexpr)
+        return tuple(scan(arguments[name], self.declared[name])[1] for name in run_time)
 
     def _several(self, devices: Mapping[int, str]) -> str:
         (first, one), (second, other) = list(devices.items())[:2]

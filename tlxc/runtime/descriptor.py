@@ -12,14 +12,14 @@ import ctypes
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tlxc.errors import TlxcError
+from tlxc.frontend.signature import Argument
 from tlxc.ir import types as ir
 from tlxc.runtime import cuda
 from tlxc.runtime.arrays import dtype_of, interface_dtype, is_array, is_numpy, stand_in
-from tlxc.runtime.fake import holds_no_data
+from tlxc.runtime.fake import holds_no_data, is_fake
 
 MAP_BYTES = 128
 MAX_RANK = 5
@@ -28,11 +28,15 @@ _MAX_SHAPE, _MAX_STRIDE = 1 << 32, 1 << 40  # elements, bytes
 PADDINGS = ("zero", "nan")
 
 
+# What decides whether a descriptor of a tensor is right, of those that were.
+_right: set[tuple[Any, ...]] = set()
+_MOST_RIGHT = 4096
+
+
 class DescriptorError(TlxcError, ValueError):
     """A `TensorDescriptor` that TMA cannot follow."""
 
 
-@dataclass(eq=False)
 class TensorDescriptor:
     """An array in global memory that kernels copy in blocks: the host's side of a descriptor parameter.
 
@@ -44,21 +48,45 @@ class TensorDescriptor:
     All fields may be changed; each launch takes what stands there.
     """
 
-    base: Any
-    shape: Sequence[int]
-    strides: Sequence[int]
-    block_shape: Sequence[int]
-    padding: str = "zero"
-    _maps: dict[Any, tuple[Any, TensorMap]] = field(default_factory=dict, init=False, repr=False)
+    __slots__ = ("base", "shape", "strides", "block_shape", "padding", "_maps")
 
-    def __post_init__(self) -> None:
-        if not holds_no_data(self.base):
+    def __init__(
+        self, base: Any, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int], padding: str = "zero"
+    ) -> None:
+        self.base, self.shape, self.strides, self.block_shape, self.padding = base, shape, strides, block_shape, padding
+        self._maps: dict[Any, tuple[Any, TensorMap]] | None = None
+        if not holds_no_data(base):
             self.check()
+
+    def __repr__(self) -> str:
+        return (
+            f"TensorDescriptor(shape={tuple(self.shape)}, strides={tuple(self.strides)}, "
+            f"block_shape={tuple(self.block_shape)}, padding={self.padding!r})"
+        )
 
     @classmethod
     def from_tensor(cls, tensor: Any, block_shape: Sequence[int], padding: str = "zero") -> TensorDescriptor:
         """A descriptor of a whole tensor, with the strides that it has."""
-        return cls(tensor, list(tensor.shape), list(_strides(tensor)), block_shape, padding)
+        if is_fake(tensor):
+            return cls(tensor, tensor.shape, tensor.stride(), block_shape, padding)
+        try:
+            # Descriptors like one that was right are right; a sum tells 64 from 64.0.
+            shape, strides = tensor.shape, tensor.stride()
+            like = (tensor.dtype, tensor.data_ptr() % _ALIGN, shape, strides, *block_shape, padding)
+            if like in _right and sum(block_shape).__class__ is int:
+                made = cls.__new__(cls)
+                made.base, made.shape, made.strides, made.block_shape = tensor, shape, strides, block_shape
+                made.padding, made._maps = padding, None
+                return made
+        except (AttributeError, TypeError):  # no tensor, or no extents
+            return cls(tensor, tensor.shape, _strides(tensor), block_shape, padding)
+        made = cls(tensor, shape, strides, block_shape, padding)
+        if holds_no_data(tensor):  # and was not checked
+            return made
+        if len(_right) >= _MOST_RIGHT:
+            _right.clear()
+        _right.add(like)
+        return made
 
     @property
     def dtype(self) -> ir.DType:
@@ -125,6 +153,8 @@ class TensorDescriptor:
         """The tensor map of this array in boxes of so many elements, with a swizzle of 0, 32, 64 or 128 bytes, for a
         kernel that stores by it or does not."""
         facts = (self.address, _array_dtype(self.base), tuple(self.shape), tuple(self.strides), self.padding)
+        if self._maps is None:
+            self._maps = {}
         known = self._maps.get((box, swizzle, stored))
         if known is not None and known[0] == facts:
             return known[1]
@@ -146,6 +176,14 @@ class TensorDescriptor:
                 f"{extent * size} bytes; TMA would write beyond their end, to a multiple of {_ALIGN} bytes. Make the "
                 f"last extent a multiple of {_ALIGN // size}, or store with tl.store."
             )
+
+
+def as_descriptor(value: Any, declared: Argument | None) -> Any:
+    """A descriptor of the whole array where an array is given for a parameter that is declared one; else the value."""
+    if value.__class__ is TensorDescriptor or declared is None or not (is_array(value) or is_numpy(value)):
+        return value
+    assert isinstance(declared.type, ir.Descriptor)
+    return TensorDescriptor.from_tensor(value, declared.type.shape)
 
 
 def _array_dtype(base: Any) -> Any:
@@ -228,12 +266,12 @@ class TensorMap:
 
 
 # CUtensorMapDataType; 8 and 16-bit integers go as unsigned, which makes a difference to no copy.
-_TYPES = {
+TYPES = {
     "i8": 0, "u8": 0, "i16": 1, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "bf16": 9,
 }  # fmt: skip
-_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
-_L2_256B = 3  # CUtensorMapL2promotion
-_FILLS = {"zero": 0, "nan": 1}  # CUtensorMapFloatOOBfill
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
+L2_256B = 3  # CUtensorMapL2promotion
+FILLS = {"zero": 0, "nan": 1}  # CUtensorMapFloatOOBfill
 
 
 @functools.cache
@@ -258,7 +296,7 @@ def encode(
     wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
     status = _encoder()(
         made.address,
-        _TYPES[dtype.short],
+        TYPES[dtype.short],
         rank,
         address,
         wide(*reversed(shape)),
@@ -266,9 +304,9 @@ def encode(
         narrow(*reversed(box)),
         narrow(*[1] * rank),
         0,
-        _SWIZZLES[swizzle],
-        _L2_256B,
-        _FILLS[padding],
+        SWIZZLES[swizzle],
+        L2_256B,
+        FILLS[padding],
     )
     if status:
         what = (

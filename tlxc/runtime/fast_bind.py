@@ -16,12 +16,14 @@ from tlxc.frontend.signature import Argument
 from tlxc.frontend.source import MISSING, Parameter
 from tlxc.ir import types as ir
 from tlxc.runtime import tokens
-from tlxc.runtime.launcher import Launcher
+from tlxc.runtime.descriptor import as_descriptor
+from tlxc.runtime.launcher import Ready
+from tlxc.runtime.streams import handle_of
 
-OPTIONS = ("num_warps", "num_stages", "maxnreg", "ctas_per_cga")
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "ctas_per_cga", "launch_pdl", "stream")
 MIXED = -3  # stands for the device where arrays are on several
 
-Key = tuple[Any, ...]  # a token for each parameter, num_warps or (num_warps, maxnreg, ctas_per_cga), device
+Key = tuple[Any, ...]  # a token for each parameter, num_warps or a tuple of options, device
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,12 @@ class Given:
 
 
 class Plan:
-    """A launch that is ready but for its values; `stream` gives the stream on a device."""
+    """A launch that lacks nothing but its values; `stream` gives the stream on a device."""
 
-    __slots__ = ("launch", "stream", "compiled")
+    __slots__ = ("ready", "launch", "stream", "compiled")
 
-    def __init__(self, launch: Launcher, stream: Callable[[int], int], compiled: Any) -> None:
-        self.launch, self.stream, self.compiled = launch, stream, compiled
+    def __init__(self, ready: Ready, stream: Callable[[int], int], compiled: Any) -> None:
+        self.ready, self.launch, self.stream, self.compiled = ready, ready.launcher(), stream, compiled
 
 
 class State(Protocol):
@@ -91,6 +93,7 @@ _ARRAY_PLAIN = "{n}.dtype"
 _INTEGER = "{p}integers[{n}]"
 _INTEGER_PLAIN = "{p}plain_integers[{n}]"
 _INTEGER_RANGED = "{p}ranged({n}, {p}declared{i})"
+_AS_DESCRIPTOR = "    {n} = {p}as_descriptor({n}, {p}declared{i})\n"
 _CONSTANT = "    {p}k{i} = {n} if {n}.__class__ in {p}exact else {p}constant({n})\n"
 _LAUNCH = """\
 def launch({p}grid, {head}):
@@ -100,17 +103,20 @@ def launch({p}grid, {head}):
             {p}state = {p}host.renew()
             break
     {p}device = None
+{mapped}\
 {body}\
     if {p}device is None:
         {p}device = {p}current()
-    {p}plain = maxnreg is None and ctas_per_cga is None
-    {p}key = ({key}num_warps if {p}plain else (num_warps, maxnreg, ctas_per_cga), {p}device)
+    {p}plain = maxnreg is None and ctas_per_cga is None and launch_pdl is False
+    {p}options = (num_warps, maxnreg, ctas_per_cga, launch_pdl.__class__, launch_pdl)
+    {p}key = ({key}num_warps if {p}plain else {p}options, {p}device)
     try:
         {p}plan = {p}state.plans[{p}key]
     except (KeyError, TypeError):
         {p}plan = None
     if {p}plan is not None and {p}grid.__class__ is tuple and not {p}surplus and not {p}unknown:
-        {p}status = {p}plan.launch({p}grid, {p}plan.stream({p}device), {values})
+        {p}queue = {p}plan.stream({p}device) if stream is None else {p}handle_of(stream)
+        {p}status = {p}plan.launch({p}grid, {p}queue, {values})
         if not {p}status:
             return {p}plan.compiled
         if {p}status > 0:
@@ -118,10 +124,11 @@ def launch({p}grid, {head}):
     return {p}host.slow({p}grid, {p}key, {p}Given({{{named}}}, {p}surplus, {p}unknown), ({values}))
 
 def given({head}):
+{mapped}\
     return {p}Given({{{named}}}, {p}surplus, {p}unknown)
 """
 # Constants of these classes are equal only where they are the same, given that the class is in the key as well.
-_EXACT = frozenset({int, bool, str, type(None), ir.DType})
+EXACT = frozenset({int, bool, str, type(None), ir.DType})
 
 
 def generate(
@@ -156,9 +163,10 @@ def _namespace(
 ) -> dict[str, Any]:
     scan = tokens.Scanner()
     values: dict[str, Any] = {
-        "host": host, "Given": Given, "MISSING": MISSING, "current": current_device, "exact": _EXACT, "scan": scan,
+        "host": host, "Given": Given, "MISSING": MISSING, "current": current_device, "exact": EXACT, "scan": scan,
         "arrays": scan.arrays, "odd": scan.odd, "integers": tokens.IntegerTokens(plain=False),
         "plain_integers": tokens.IntegerTokens(plain=True), "ranged": tokens.ranged_token,
+        "as_descriptor": as_descriptor, "handle_of": handle_of,
         "constant": tokens.constant_token, "FLOAT": tokens.FLOAT,
     }  # fmt: skip
     for i, parameter in enumerate(parameters):
@@ -182,6 +190,11 @@ def _text(p: str, parameters: Sequence[Parameter], declared: Mapping[str, Argume
         head=", ".join([*heads, *(f"{name}={p}{name}" for name in OPTIONS), f"**{p}unknown"]),
         body="".join(_parameter_text(p, i, q, declared[q.name], q.name in plain) for i, q in enumerate(parameters)),
         key=key,
+        mapped="".join(
+            _AS_DESCRIPTOR.format(p=p, n=parameter.name, i=i)
+            for i, parameter in enumerate(parameters)
+            if (argument := declared[parameter.name]) and isinstance(argument.type, ir.Descriptor)
+        ),
         values="".join(f"{p}v{i}, " for i, parameter in enumerate(parameters) if not parameter.constexpr),
         named=", ".join(f"'{name}': {name}" for name in named),
     )

@@ -6,22 +6,24 @@ for one specialisation on one device; the plan is called.  Everything else happe
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tlxc.collector import no_collections
 from tlxc.errors import TlxcError
 from tlxc.frontend.source import MISSING, Source
-from tlxc.runtime import cuda, simulate
+from tlxc.runtime import cuda, hooks, native, simulate
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
 from tlxc.runtime.fake import is_void
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.grid import Cluster, check_cluster, extents
-from tlxc.runtime.launcher import INTEGER, MAP, SKIP, MapShape, make_launcher, prepared, recording, with_workspace
+from tlxc.runtime.guards import GuardedCalls, Specialised, prepare
+from tlxc.runtime.launcher import MAP, SKIP, MapShape, Ready
+from tlxc.runtime.streams import current_stream, handle_of, torch_stream
 from tlxc.runtime.untraced import untraced
 from tlxc.targets import Target, get_target
 
@@ -77,26 +79,12 @@ def _checks(source: Source) -> tuple[tuple[Callable[[Any], Any], Any, Any], ...]
     )
 
 
-# -- streams ---------------------------------------------------------------------------------------------------------
-
-
-def torch_stream() -> Callable[[int], int] | None:
-    """A function from device to torch's current stream there (a raw handle); None where torch is not in use."""
-    torch = sys.modules.get("torch")
-    return getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
-
-
-def _stream(device: int) -> int:
-    """torch's current stream, else the legacy default stream, which waits for and is waited for by all others."""
-    current = torch_stream()
-    return 0 if current is None else current(device)
-
-
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
 class Kernel:
-    """A kernel: `kernel[grid](*args, num_warps=4, maxnreg=None, ctas_per_cga=None, **constants)` launches it.
+    """A kernel: `kernel[grid](*args, **constants, num_warps=4, maxnreg=None, ctas_per_cga=None, launch_pdl=False,
+    stream=None)` launches.
 
     `grid` is an int, one to three ints, or a function from all arguments by name to such.  Arguments are specialised
     on: see `variants`.  Inside another kernel it is called like a function.
@@ -104,7 +92,10 @@ class Kernel:
     num_warps: warps of a CTA.  maxnreg: registers that a thread may use at most, 24 to 255, so that more CTAs fit on an
     SM; what does not fit into them is spilled to memory (`CompiledKernel.spill_bytes`).  NVIDIA targets only; None, the
     default, leaves it to the assembler.  ctas_per_cga: CTAs of a cluster along x, y and z, as (2, 1, 1), which group
-    those of the grid; None, the default, is no cluster.  NVIDIA targets only.
+    those of the grid; None, the default, is no cluster.  NVIDIA targets only.  launch_pdl: whether the grid may start
+    before the one ahead of it in its stream has ended; it must then call `tlx.gdc_wait`.  NVIDIA GPUs from compute
+    capability 9.0.  stream: a raw handle or a stream; None, the default, is torch's current one.  `prepare` makes a
+    launch that is repeated cheaper still.
     """
 
     def __init__(
@@ -139,6 +130,8 @@ class Kernel:
         """A function that launches and returns what ran; None for an empty grid, which launches nothing."""
         if simulate.active is not None:
             return partial(simulate.active.launch, self, grid)
+        if hooks.installed:
+            return partial(self._hooked, grid)
         return partial(self._run, grid)
 
     @property
@@ -213,16 +206,91 @@ class Kernel:
     def _functions(self) -> tuple[Callable[..., Any], Callable[..., Given]]:
         return self._binder.generate(self)
 
+    @cached_property
+    def _calls(self) -> GuardedCalls:
+        known = Specialised(self._binder.parameters, self._binder.declared, frozenset(self._binder.plain))
+        return GuardedCalls(self._long_way, known, self._raise)
+
     @untraced
     def _first_run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
-        """Stands for the generated function until it is wanted: decorating a function shall cost nothing."""
+        """Stands for what launches until that is wanted: decorating a function shall cost nothing."""
         self.renew()
-        self._run = self._functions[0]
+        self._run = self._calls.run if native.available() else self._long_way
         return self._run(grid, *args, **kwargs)
+
+    @untraced
+    def _long_way(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """A launch by the generated function, from which native code learns how to do the next one like it."""
+        if grid.__class__ is not tuple:
+            arguments = self._binder.check(self._functions[1](*args, **kwargs))
+            if is_void(self.name, arguments.values()):
+                return None
+            return self._run(self._extents(grid, arguments), *args, **kwargs)
+        compiled = self._functions[0](grid, *args, **kwargs)
+        if compiled is not None and native.available():
+            self._calls.learn(self.state, compiled, args, kwargs)
+        return compiled
+
+    @staticmethod
+    def _extents(grid: Any, arguments: dict[str, Any]) -> tuple[int, int, int]:
+        return extents(grid(arguments) if callable(grid) else grid)
+
+    def prepare(self, *args: Any, grid: Any, stream: Any = None, **kwargs: Any) -> Callable[[], CompiledKernel | None]:
+        """A function without parameters that launches with these arguments each time it is called.
+
+        It costs little more than the driver's part of a launch.  Arrays are kept alive and read where they are now, the
+        values of descriptors are those of now.  stream: where it launches, a raw handle or a stream; None, the default,
+        is torch's current stream at each call.
+        """
+        if simulate.active is not None:
+            return partial(simulate.active.launch, self, grid, *args, **kwargs)
+        plan, sizes, device, arguments = self._ready(grid, args, kwargs)
+        if plan is None:
+            return lambda: None
+        values = self._binder.values(arguments)
+        handle = None if stream is None else handle_of(stream)
+        if native.available():
+            return partial(prepare(plan, self._raise, values, handle), sizes)
+        queue = partial(plan.stream, device) if handle is None else lambda: handle
+        return partial(self._launch, plan, sizes, queue, values)
+
+    def _hooked(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        """A launch inside the hooks that are installed."""
+        plan, sizes, device, arguments = self._ready(grid, args, kwargs)
+        if plan is None:
+            return None
+        stream = plan.stream(device) if arguments["stream"] is None else handle_of(arguments["stream"])
+        info = hooks.LaunchInfo(self.name, plan.compiled, sizes, stream, device, arguments)
+        values = self._binder.values(arguments)
+        return hooks.around(info, partial(self._launch, plan, sizes, lambda: stream, values))
+
+    def _ready(
+        self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Plan | None, Cluster, int, dict[str, Any]]:
+        """(plan, CTAs, device, arguments by name) of a call, compiled and loaded; no plan where nothing launches."""
+        version = self.renew()
+        arguments = self._binder.check(self._functions[1](*args, **kwargs))
+        if is_void(self.name, arguments.values()):
+            return None, (0, 0, 0), 0, arguments
+        bound, sizes = self._binder.resolve(arguments), self._extents(grid, arguments)
+        check_cluster(sizes, bound.signature.cluster)
+        device = current_device() if bound.device is None else bound.device
+        if 0 in sizes:
+            return None, sizes, device, arguments
+        dependent = self._binder.launch_pdl(arguments)
+        key = ("ready", *bound.identity, dependent, device)
+        return version.plans.get(key) or self._plan(version, key, bound, dependent), sizes, device, arguments
+
+    def _launch(self, plan: Plan, sizes: Cluster, stream: Callable[[], int], values: Sequence[Any]) -> CompiledKernel:
+        status = plan.launch(sizes, stream(), *values)
+        if status:
+            raise self.refuse(status)
+        compiled: CompiledKernel = plan.compiled
+        return compiled
 
     def renew(self) -> _Version:
         """The version for the present values of the module constants; the one that launches use from now on."""
-        with self._lock:
+        with self._lock, no_collections():
             source = self.__tlxc_source__
             if source.changed() is not None:
                 source = self.__tlxc_source__ = Source(source.fn)
@@ -232,51 +300,48 @@ class Kernel:
                 version = self._versions[digest] = _Version(source, digest)
             version.source, version.checks = source, _checks(source)
             self.state = version
+            self._calls.forget()
             return version
 
-    @untraced
     def slow(self, grid: Any, key: Key, given: Given, values: tuple[Any, ...]) -> CompiledKernel | None:
-        """A launch whose specialisation is new, whose grid is no plain tuple, or whose arguments are wrong."""
+        """A launch whose specialisation is new, whose grid is empty or wrong, or whose arguments are wrong."""
         version = self.state
         arguments = self._binder.check(given)
         plan = version.plans.get(key) if _hashable(key) else None
         if plan is None and is_void(self.name, arguments.values()):
             return None
         bound = self._binder.resolve(arguments) if plan is None else None
-        sizes = extents(grid(arguments) if callable(grid) else grid)
+        sizes = extents(grid)
         if 0 in sizes:
             return None
         if plan is None and bound is not None:
             check_cluster(sizes, bound.signature.cluster)
-            plan = self._plan(version, key, bound)
+            plan = self._plan(version, key, bound, self._binder.launch_pdl(arguments))
         assert plan is not None
-        status = plan.launch(sizes, plan.stream(key[-1]), *values)
-        if status:
-            raise self.refuse(status)
-        return plan.compiled
+        stream = given.named["stream"]
+        return self._launch(plan, sizes, lambda: plan.stream(key[-1]) if stream is None else handle_of(stream), values)
 
     def refuse(self, status: int) -> cuda.DriverError:
         return cuda.failure(cuda.driver(), status, f"Launching {self.name}", cuda.LaunchError)
 
-    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound) -> Plan:
+    def _raise(self, status: int) -> None:
+        """What native code calls with a status of the driver."""
+        raise self.refuse(status)
+
+    def _plan(self, version: _Version, key: tuple[Any, ...], bound: Bound, launch_pdl: bool) -> Plan:
         """Compiles, loads and remembers what a key stands for."""
         gpu = cuda.device(key[-1])
-        stream = torch_stream() or _stream
+        if launch_pdl and "griddepcontrol" not in cuda.target_of(gpu).features:
+            raise ArgumentError(
+                f"{self.name} is launched with launch_pdl=True, but GPU {gpu.ordinal} ({gpu.name}) cannot launch grids "
+                "that depend on others; that needs compute capability 9.0 or later."
+            )
+        stream = torch_stream() or current_stream
         slot_ready = partial(self._check_capture, gpu, stream)
         compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
         if not compiled.is_loaded(gpu):
             slot_ready()
-        function = compiled.load(gpu)
-        record = compiled.record(gpu)
-        extra = (compiled.workspace > 0) + (record is not None)
-        kinds = bound.kinds + bytes((INTEGER,)) * extra
-        launcher = make_launcher(function, int(compiled.metadata["threads"]), compiled.shared, kinds)
-        if record is not None:
-            launcher = recording(launcher, record.pointer)
-        if compiled.workspace:
-            launcher = with_workspace(launcher, gpu, compiled.workspace)
-        launcher = prepared(launcher, gpu, _maps(bound.kinds, compiled), bound.signature.cluster)
-        plan = version.plans[key] = Plan(launcher, stream, compiled)
+        plan = version.plans[key] = Plan(ready_of(compiled, gpu, bound, launch_pdl), stream, compiled)
         return plan
 
     def _check_capture(self, gpu: cuda.Device, stream: Callable[[int], int]) -> None:
@@ -324,6 +389,22 @@ class Kernel:
         return Variant(
             reason, target.name, signature.num_warps, signature.maxnreg, signature.cluster, arguments, compiled
         )
+
+
+def ready_of(compiled: CompiledKernel, gpu: cuda.Device, bound: Bound, launch_pdl: bool = False) -> Ready:
+    """A specialisation on a GPU, where it is loaded if it is not yet."""
+    function, record = compiled.load(gpu), compiled.record(gpu)
+    return Ready(
+        function,
+        int(compiled.metadata["threads"]),
+        compiled.shared,
+        bound.kinds,
+        _maps(bound.kinds, compiled),
+        bound.signature.cluster,
+        compiled.workspace,
+        None if record is None else record.pointer,
+        launch_pdl,
+    )
 
 
 def _target(target: str | Target) -> Target:

@@ -120,10 +120,13 @@ def simulate(seed: int = 0, schedule: str = "random", target: str | Target = "sm
 class HostArray:
     """A NumPy array, looking like a tensor to the binder."""
 
-    __slots__ = ("array", "dtype")
+    __slots__ = ("array", "dtype", "shape")
 
     def __init__(self, array: Any) -> None:
-        self.array, self.dtype = array, array.dtype
+        self.array, self.dtype, self.shape = array, array.dtype, array.shape
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(stride // self.array.itemsize for stride in self.array.strides)
 
     def data_ptr(self) -> int:
         return int(self.array.ctypes.data)

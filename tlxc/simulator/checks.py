@@ -24,10 +24,19 @@ KINDS = {
     "wait": "missing-wait",
     "order": "race",
     "fence": "missing-proxy-fence",
+    "away": "missing-proxy-fence",
+    "global": "missing-proxy-fence",
     "cluster": "missing-cluster-fence",
+    "issuer": "race",
 }
 _FIXES = {
     "fence": "a generic write is seen by TMA and wgmma only after fence_async_shared by the writer",
+    "away": "a store to the shared memory of another CTA is seen by TMA and wgmma there only after fence_async_shared "
+    "by a task of that CTA: the fence covers the memory of the CTA that executes it",
+    "global": "a generic write to global memory is seen by TMA in the same launch only after a proxy fence of global "
+    "memory, which the language does not have: store it by TMA, or load it with tl.load",
+    "issuer": "the second side waited for the bytes of a copy that was issued after the first access: they tell of the "
+    "copy, not of what its issuer did before; an arrival does",
     "cluster": "a store to another CTA is seen there only after a release at cluster scope: an arrival that the "
     "compiler marks so, or cluster_barrier",
 }
@@ -62,6 +71,7 @@ def shared_access(
     strand.accesses += 1
     new.instance = strand.accesses
     new.lo, new.hi, new.foot = start, start + foot.size, foot
+    new.away = cta is not strand.cta
     if start < 0 or new.hi > len(cta.memory.bytes):
         raise fail("bad-index", f"{place}: {at(op)} by {strand.name} reaches outside of shared memory", op)
     shadow = cta.shadow

@@ -33,7 +33,7 @@ def run_code(strand: Strand, code: Code) -> Flow:
             if len(ready) > 1:
                 yield None
             strand.epoch += 1
-            strand.clock.g[0, strand.number] = strand.epoch
+            strand.clock.g[:2, strand.number] = strand.epoch
             try:
                 value = step.fn(strand, step, *[env[i] for i in step.ins])
             except (TypeError, AttributeError, ValueError):

@@ -75,7 +75,7 @@ class Strand:
         self.first_warp = first_warp
         self.env = list(parent.env)
         self.clock = parent.clock.copy()
-        self.clock.g[0, self.number] = self.epoch
+        self.clock.g[:2, self.number] = self.epoch
         self.flow = run_code(self, code)
         self.done, self.blocked = False, None
         self.machine.enter(self)
@@ -113,6 +113,7 @@ class Cta:
         self.strands: list[Strand | None] = [None] * machine.program.regions
         self.active = 1
         self.initialised = 0
+        self.stored = 0  # accesses of st.async that wrote its memory, as bits
         self.exited = False
         self.reached: list[tuple[Strand, int, int | None, Op]] = []
 

@@ -113,6 +113,10 @@ def fence(low: Lowering, op: Op) -> None:
     low.w.asm("void", f"fence.acq_rel.{op.attrs['scope']};", "~{memory}", [])
 
 
+def grid_dependency(low: Lowering, op: Op) -> None:
+    low.w.asm("void", f"griddepcontrol.{op.attrs['action']};", "~{memory}", [])
+
+
 def thread_id(low: Lowering, op: Op) -> None:
     low.set(op.result, [low.w.call("i32", f"llvm.nvvm.read.ptx.sreg.tid.{'xyz'[op.attrs['axis']]}", [])])
 
@@ -144,6 +148,7 @@ LOWERINGS: dict[str, Lower] = {
     "named_barrier_wait": named_barrier,
     "named_barrier_arrive": named_barrier,
     "fence": fence,
+    "grid_dependency": grid_dependency,
     "thread_id": thread_id,
     "clock64": clock64,
 }

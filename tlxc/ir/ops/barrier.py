@@ -63,6 +63,11 @@ def _fence(op: Op) -> None:
     require(op.attrs["scope"] in SCOPES, f"fence: scope is one of {', '.join(SCOPES)}")
 
 
+def _grid_dependency(op: Op) -> None:
+    allowed = ("wait", "launch_dependents")
+    require(op.attrs["action"] in allowed, f"grid_dependency: action is one of {', '.join(allowed)}")
+
+
 SYNC = "convergent reads_shared writes_shared"
 
 row(
@@ -93,6 +98,18 @@ row(
     traits=SYNC + " reads_global writes_global",
     verify=_fence,
     doc="Orders memory accesses at device or system scope: `fence.acq_rel.gpu`, `fence.acq_rel.sys`.",
+)
+row(
+    "grid_dependency",
+    "barrier",
+    "",
+    0,
+    "action",
+    traits=SYNC + " reads_global writes_global",
+    verify=_grid_dependency,
+    doc="Between a grid and the one before it in its stream, where it is launched with `launch_pdl`: `wait` until that "
+    "has ended and its memory is visible, or `launch_dependents`: `griddepcontrol.wait`, "
+    "`griddepcontrol.launch_dependents`.",
 )
 row(
     "alloc_barriers",

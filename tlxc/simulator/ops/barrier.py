@@ -10,7 +10,7 @@ from tlxc.ir.types import Barrier
 
 from .. import checks
 from ..barriers import Arrival, BarrierPlace, MBarrier, Rendezvous
-from ..clocks import ASYNC, CLUSTER, ORDER, Clock
+from ..clocks import CLUSTER, Clock
 from ..program import Step
 from ..reports import at, fail
 
@@ -24,7 +24,7 @@ THREADS = 32
 def begin(strand: Strand) -> None:
     """A flow counts as one op."""
     strand.epoch += 1
-    strand.clock.g[ORDER, strand.number] = strand.epoch
+    strand.clock.g[:2, strand.number] = strand.epoch  # ORDER and MEMORY
 
 
 def number(value: Any) -> int:
@@ -93,12 +93,19 @@ def complete(bar: MBarrier, strand: Strand) -> None:
     strand.machine.wake(bar)
 
 
-def deliver(bar: MBarrier, size: int, accesses: tuple[int, ...], work: AsyncOp, clock: Clock, phase: int) -> None:
-    """`size` bytes of a copy have come.  Issue, completion and wait are one path of causality."""
+def deliver(
+    bar: MBarrier, size: int, accesses: tuple[int, ...], work: AsyncOp, clock: Clock, phase: int, proxy: bool
+) -> None:
+    """`size` bytes have come.  Whoever waits for them comes after the issue in execution.  In memory only after the
+    accesses of the copy itself where the async `proxy` made it (PTX ISA, "Asynchronous Operations"); the bytes of
+    st.async are a release by the storing threads."""
     checks.right_phase(bar, size, phase, work)
-    bar.collected.merge(clock)
+    if proxy:
+        bar.collected.follow(clock)
+    else:
+        bar.collected.merge(clock)
     for access in accesses:
-        bar.collected.d |= 1 << access
+        bar.collected.know(access)
     bar.tx -= size
     bar.delivered.append(work.op)
     complete(bar, work.strand)
@@ -228,7 +235,8 @@ def named_barrier_wait(strand: Strand, step: Step, which: Any) -> Iterator[Any]:
 
 # ------------------------------------------------------------------------------------------------ fences
 def fence_async_shared(strand: Strand, step: Step) -> None:
-    strand.clock.cover(ASYNC)
+    first = strand.cta.first_number
+    strand.clock.cover_shared(slice(first, first + strand.machine.program.regions), strand.cta.stored)
     strand.released.append((strand.epoch, at(step.op)))
 
 
@@ -241,6 +249,10 @@ def fence(strand: Strand, step: Step) -> None:
     strand.fenced = clock.copy()
 
 
+def grid_dependency(strand: Strand, step: Step) -> None:
+    """Nothing: grids are simulated one after the other, so the one before has ended."""
+
+
 EFFECTS = {
     "alloc_barriers": alloc_barriers,
     "barrier_view": barrier_view,
@@ -249,5 +261,6 @@ EFFECTS = {
     "named_barrier_arrive": named_barrier_arrive,
     "fence_async_shared": fence_async_shared,
     "fence": fence,
+    "grid_dependency": grid_dependency,
 }
 FLOWS = {"barrier_wait": barrier_wait, "named_barrier_wait": named_barrier_wait}

@@ -10,7 +10,7 @@ import numpy as np
 from .. import checks
 from ..agents import AsyncOp
 from ..barriers import Arrival, BarrierPlace
-from ..clocks import CLUSTER, ORDER
+from ..clocks import CLUSTER, MEMORY
 from ..memory import Array, Place
 from ..program import Step
 from ..reports import at
@@ -32,7 +32,7 @@ def cluster_size(strand: Strand, step: Step) -> Any:
 
 def fence_mbarrier_init(strand: Strand, step: Step) -> None:
     """The initialisation of barriers, what the strand itself did so far, is released to the cluster."""
-    strand.clock.g[CLUSTER, strand.number] = strand.clock.g[ORDER, strand.number]
+    strand.clock.g[CLUSTER, strand.number] = strand.clock.g[MEMORY, strand.number]
 
 
 def cluster_barrier(strand: Strand, step: Step) -> Iterator[Any]:

@@ -74,7 +74,7 @@ def async_load_wait(strand: Strand, step: Step, *tokens: Any) -> Iterator[Any]:
     strand.blocked = None
     for work in [w for group in old for w in group]:
         for access in (*work.reads, *work.writes):
-            strand.clock.d |= 1 << access
+            strand.clock.know(access)
         for record in work.retired:
             record.access, record.epoch = None, strand.epoch
     del strand.copies[: len(old)]

@@ -10,7 +10,7 @@ from tlxc.ir.core import Op
 from tlxc.ir.types import Pointer, element_of
 
 from .. import checks
-from ..clocks import Clock
+from ..clocks import CLUSTER, Clock
 from ..global_memory import Allocation, Elements, Extent
 from ..memory import Array
 from ..program import Step
@@ -171,7 +171,7 @@ def synchronise(strand: Strand, op: Op, addresses: Array) -> None:
     given: Clock | None = None
     if releases:
         given = strand.clock.copy()
-        given.g[2] = given.g[0]
+        given.cover(CLUSTER)
         strand.released.append((strand.epoch, at(op)))
     elif strand.fenced is not None:
         given = strand.fenced

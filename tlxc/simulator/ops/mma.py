@@ -68,7 +68,7 @@ def retire(strand: Strand, step: Step, pendings: int) -> Iterator[Any]:
     strand.blocked = None
     for work in old:
         for access in work.reads:
-            strand.clock.d |= 1 << access
+            strand.clock.know(access)
         assert work.result is not None
         work.result.ready = True
     del strand.products[: len(old)]

@@ -123,10 +123,12 @@ def copy_into(strand: Strand, op: Op, to: Target, clock: Clock, work: AsyncOp, r
         checks.reach(strand, cta, op, clock, access)
         checks.stable(bar, clock, "a transaction", op, strand)
         checks.shared_access(strand, cta, to.buf.start, to.foot, name, op, clock, True, to.proxy, access)
+        if not to.proxy:
+            cta.stored |= 1 << access
         machine.live[access] = (cta, op)
         machine.vehicles[access] = f"{bar.label} phase {bar.phase}"
         work.stages.append(partial(to.put, cta))
-        work.stages.append(partial(deliver, bar, to.size, (access, *read), work, clock, bar.phase))
+        work.stages.append(partial(deliver, bar, to.size, (access, *read), work, clock, bar.phase, to.proxy))
 
 
 def tma_load(
@@ -218,7 +220,7 @@ def tma_store_wait(strand: Strand, step: Step) -> Iterator[Any]:
     strand.blocked = None
     for work in old:
         for access in work.reads if read else (*work.reads, *work.writes):
-            strand.clock.d |= 1 << access
+            strand.clock.know(access)
     if not read:
         del strand.bulk[: len(old)]
     strand.acquired.append(f"{at(op)} ({pendings})")
