@@ -45,6 +45,14 @@ def descriptors(a: Any, b: Any, c: Any, *blocks: Sequence[int]) -> list[tlxc.Ten
     return [tlxc.TensorDescriptor.from_tensor(x, list(block)) for x, block in zip(matrices, blocks)]
 
 
+def example(grid: int, *blocks: Sequence[int], k: int = 512, **constants: Any) -> tuple[tuple[int], dict[str, Any]]:
+    """What `tlxc check` and `tlxc trace` run without a GPU: the grid and the arguments of 4 tiles of 128 x 256."""
+    m, n = 256, 512
+    a, b, c = (_support.rows(1, *shape)[0] for shape in ((m, k), (k, n), (m, n)))
+    described = descriptors(a, b, c, *blocks)
+    return (grid,), dict(zip(("a_desc", "b_desc", "c_desc"), described)) | dict(M=m, N=n, K=k) | constants
+
+
 def check(torch: Any, launch: Callable[..., None], **constants: Any) -> None:
     """`launch(a, b, c, **constants)` against float64, on whole tiles, ragged ones, single ones, and without a K."""
     for m, n, k in SHAPES:

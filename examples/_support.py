@@ -31,6 +31,14 @@ def sm_count(device: Any) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
+def rows(count: int, *shape: int, dtype: Any = "float16") -> list[Any]:
+    """`count` arrays of random numbers in NumPy: what kernels run on without a GPU."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape, np.float32).astype(dtype) for _ in range(count)]
+
+
 def expect_close(got: Any, want: Any, dtype: Any) -> None:
     """Relative Frobenius error against a float64 reference, within a few roundings of the output type."""
     error = float((got.double() - want).norm() / want.norm())

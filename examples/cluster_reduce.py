@@ -48,6 +48,13 @@ def rms_norm(
     tl.store(y + places, (tile * scale[:, None]).to(y.dtype.dtype), mask=inside)
 
 
+@rms_norm.example
+def example():
+    """Two clusters of four CTAs; the last rows and columns are not whole."""
+    x, y = _support.rows(2, 7, 3000)
+    return (8,), dict(x=x, y=y, M=7, N=3000, BLOCK=1024)
+
+
 def launch(x, y, ROWS=4, BLOCK=4096, CTAS=4) -> None:
     """y = rms_norm(x) for contiguous 2-D torch tensors of float16 or bfloat16; rows are multiples of 8 elements."""
     m, n = x.shape

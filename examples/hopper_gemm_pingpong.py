@@ -88,6 +88,12 @@ def gemm(
             tlx.async_descriptor_store_wait(0)
 
 
+@gemm.example
+def example():
+    """Two CTAs with four tiles each."""
+    return _gemm.example(2, (128, 64), (64, 128), (128, 64))
+
+
 def launch(a, b, c, BM=128, BN=128, BK=64, BC=64, **constants) -> None:
     """c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts multiples of 16 bytes."""
     (m, k), n = a.shape, b.shape[1]

@@ -70,6 +70,12 @@ def gemm(
     tlx.async_descriptor_store_wait(0)
 
 
+@gemm.example
+def example():
+    """A CTA for each of four tiles."""
+    return _gemm.example(4, (128, 64), (64, 256), (128, 64))
+
+
 def launch(a, b, c, BM=128, BN=256, BK=64, BC=64, num_warps=8, **constants) -> None:
     """c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts multiples of 16 bytes."""
     (m, k), n = a.shape, b.shape[1]

@@ -117,6 +117,19 @@ def gemm(
             tlx.async_descriptor_store_wait(0)
 
 
+@gemm.example
+def example():
+    """Two CTAs with two tiles each."""
+    return _gemm.example(2, (64, 64), (64, 256), (64, 64))
+
+
+@gemm.example
+def cluster():
+    """The same by a cluster whose CTAs share the blocks of B."""
+    blocks = (64, 64), (64, 128), (64, 64)
+    return _gemm.example(2, *blocks, CTAS=2, ctas_per_cga=(2, 1, 1))
+
+
 def prepare(a, b, c, BM=128, BN=256, BK=64, BC=64, CTAS=1, **constants) -> Callable[[], None]:
     """A function that computes c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts
     multiples of 16 bytes.  The tensor maps are made once."""

@@ -36,6 +36,13 @@ def layer_norm(
     tl.store(y + row * stride + columns, centred * scale * w + b, mask=mask)
 
 
+@layer_norm.example
+def example():
+    """Three rows that fill a part of their tile."""
+    (x, y), (weight, bias) = _support.rows(2, 3, 781), _support.rows(2, 781)
+    return (3,), (x, weight, bias, y, 781, 781, 1e-5, 1024)
+
+
 def launch(x, weight, bias, y, eps: float = 1e-5) -> None:
     """Layer norm of the rows of a 2-D torch tensor into `y`."""
     rows, n = x.shape

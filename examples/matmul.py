@@ -61,6 +61,14 @@ def matmul(
     tl.store(out, acc.to(c.dtype.dtype), mask=row_mask & column_mask)
 
 
+@matmul.example
+def example():
+    """Four tiles, all but one cut off."""
+    m, n, k = 300, 200, 136
+    a, b, c = (_support.rows(1, *shape)[0] for shape in ((m, k), (k, n), (m, n)))
+    return (4,), (a, b, c, m, n, k, k, n, n)
+
+
 def launch(a, b, c) -> None:
     """c = a @ b for 2-D torch tensors whose rows are contiguous."""
     (m, k), n = a.shape, b.shape[1]

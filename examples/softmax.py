@@ -30,6 +30,13 @@ def softmax(
     tl.store(y + row * stride + columns, powers * scale, mask=mask)
 
 
+@softmax.example
+def example():
+    """Three rows that fill a part of their tile."""
+    x, y = _support.rows(2, 3, 781)
+    return (3,), (x, y, 781, 781, 1024)
+
+
 def launch(x, y) -> None:
     """Softmax of the rows of a 2-D torch tensor into `y`."""
     rows, n = x.shape

@@ -26,6 +26,12 @@ def vector_add(
     tl.store(c + offsets, total, mask=inside)
 
 
+@vector_add.example
+def example():
+    """The last CTA has few elements."""
+    return (3,), (*_support.rows(3, 2100, dtype="float32"), 2100)
+
+
 def launch(a, b, c, block: int = 1024) -> None:
     """c = a + b for contiguous torch tensors of one dtype."""
     n = c.numel()

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import tlxc
-from tlxc.cli import find_kernel, load_file
+from tlxc.cli import find_kernel, load_file, main
 from tlxc.compiler import compile_kernel
 from tlxc.targets import all_targets, get_target
 
@@ -26,6 +27,14 @@ REFUSED = {  # example -> start of a target's name -> the error
     "hopper_gemm_cooperative": _WGMMA,
     "hopper_gemm_pingpong": _WGMMA,
 }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_clean_in_the_simulator(name: str) -> None:
+    """What stands in the file itself for `tlxc check`, which loads it as a user does."""
+    result = CliRunner().invoke(main, ["check", str(EXAMPLES / f"{name}.py"), "--seeds", "2"])
+    assert result.exit_code == 0, result.output
+    assert "clean: all schedules of these inputs" in result.output
 
 
 @pytest.mark.parametrize("target", [target.name for target in all_targets()])

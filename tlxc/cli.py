@@ -1,4 +1,4 @@
-"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc check`, `tlxc run`, `tlxc targets`.
+"""The command line: `tlxc compile`, `tlxc inspect`, `tlxc check`, `tlxc trace`, `tlxc run`, `tlxc targets`.
 
 Exit status: 0; 1 for an error in the kernel, in its file or in the tools, told in its own words; 2 for wrong usage.
 Needs no GPU and opens no driver.
@@ -494,6 +494,45 @@ def check_command(reference: str, target: Target, seeds: int, replay: int | None
         if o.report is not None:
             click.echo(str(o.report))
     if any(o.report is not None for o in outcomes):
+        raise SystemExit(1)
+
+
+def parse_trace(context: click.Context, parameter: click.Parameter, name: str | None) -> Path | None:
+    """A file name whose suffix says how a timeline is written."""
+    from tlxc.simulator.timeline import form_of
+
+    try:
+        if name is not None:
+            form_of(Path(name))
+    except TlxcError as error:
+        raise click.BadParameter(str(error)) from error
+    return None if name is None else Path(name)
+
+
+@main.command("trace")
+@click.argument("reference", metavar="FILE[:KERNEL]")
+@click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
+@click.option("--seed", default=0, type=click.IntRange(0), metavar="SEED", help="Of ties [default: 0].")
+@click.option("-o", "out", callback=parse_trace, metavar="OUT", help="Write .json (Perfetto), .html or .svg.")
+def trace_command(reference: str, target: Target, seed: int, out: Path | None) -> None:
+    """Runs the examples of a kernel (@kernel.example) on the clock of the target's time model, and tells what was busy,
+    who waited for what, and the bottleneck.
+
+    The times are a model, not a measurement.  The kernel is checked as by `tlxc check`; exit status 1 for a report.
+    """
+    from tlxc.runtime.trace import trace
+    from tlxc.simulator.timeline import form_of, summarise, text
+
+    file, name = split_reference(reference)
+    kernel = find_kernel(load_file(file), file, name)
+    with _progress(len(kernel.examples)) as done:
+        timeline, error = trace(kernel, target, seed, done)
+    if out is not None and timeline.launches:
+        write_file(out, form_of(out)(timeline))
+    for launch in timeline.launches:
+        click.echo(text(timeline, summarise(launch)))
+    if error is not None:
+        click.echo(str(error.report))
         raise SystemExit(1)
 
 

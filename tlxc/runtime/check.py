@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -65,17 +65,31 @@ class _Watched(Simulation):
         super().run(launch, program)
 
 
-def check(
-    kernel: Kernel, target: Target, seeds: int, first: int = 0, done: Callable[[int], None] = lambda runs: None
-) -> Iterator[Outcome]:
-    """Each example under `seeds` schedules, from seed `first` on; ends an example at its first report.  `done` is told
-    how many runs there are no more to come."""
+def examples_of(kernel: Kernel) -> Sequence[Callable[..., Any]]:
+    """The examples of a kernel; a refusal where it has none."""
     if not kernel.examples:
         raise TlxcError(
             f"{kernel.name} has no example to run; decorate a function without parameters that returns (grid, "
             f"arguments) with @{kernel.name}.example."
         )
-    for example in kernel.examples:
+    return kernel.examples
+
+
+def launch_example(kernel: Kernel, example: Callable[..., Any]) -> None:
+    """The launch that an example describes."""
+    grid, arguments = example()
+    if isinstance(arguments, Mapping):
+        kernel[grid](**arguments)
+    else:
+        kernel[grid](*arguments)
+
+
+def check(
+    kernel: Kernel, target: Target, seeds: int, first: int = 0, done: Callable[[int], None] = lambda runs: None
+) -> Iterator[Outcome]:
+    """Each example under `seeds` schedules, from seed `first` on; ends an example at its first report.  `done` is told
+    how many runs there are no more to come."""
+    for example in examples_of(kernel):
         outcome = Outcome(example.__name__)
         for seed in range(first, first + seeds):
             if not _run(kernel, example, target, seed, outcome):
@@ -90,15 +104,11 @@ def _run(kernel: Kernel, example: Callable[..., Any], target: Target, seed: int,
     from tlxc.simulator import SimulationError
 
     schedule = _SCHEDULES[seed % len(_SCHEDULES)]
-    grid, arguments = example()
     simulation = _Watched(seed, schedule, target)
     outcome.runs += 1
     try:
         with simulation:
-            if isinstance(arguments, Mapping):
-                kernel[grid](**arguments)
-            else:
-                kernel[grid](*arguments)
+            launch_example(kernel, example)
     except SimulationError as error:
         outcome.report, outcome.seed, outcome.schedule = error.report, seed, schedule
         return False

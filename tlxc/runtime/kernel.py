@@ -299,8 +299,9 @@ class Kernel:
             if version is None:
                 version = self._versions[digest] = _Version(source, digest)
             version.source, version.checks = source, _checks(source)
+            if self.__dict__.get("state") is not version:
+                self._calls.forget()
             self.state = version
-            self._calls.forget()
             return version
 
     def slow(self, grid: Any, key: Key, given: Given, values: tuple[Any, ...]) -> CompiledKernel | None:

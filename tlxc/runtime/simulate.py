@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tlxc.errors import TlxcError
 from tlxc.runtime.arrays import is_array, is_numpy
 from tlxc.runtime.descriptor import TensorDescriptor
 from tlxc.runtime.fake import is_void
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from tlxc.runtime.kernel import Kernel
     from tlxc.simulator import Extent, Program, Report
+    from tlxc.simulator.timeline import Timeline
     from tlxc.targets import Target
 
 active: Simulation | None = None
@@ -31,14 +34,32 @@ class Simulation:
     """A context in which launches are simulated and checked: see `simulate`.
 
     reports: what was found; the first of a launch is also raised, as a `SimulationError`.  conflicts: pairs of
-    conflicting accesses that were met.
+    conflicting accesses that were met.  timeline: what happened when, of launches that are traced.
     """
 
-    def __init__(self, seed: int = 0, schedule: str = "random", target: str | Target = "sm_90") -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        schedule: str = "random",
+        target: str | Target = "sm_90",
+        trace: str | os.PathLike[str] | None = None,
+    ) -> None:
         from tlxc.targets import get_target
 
         self.seed, self.schedule = seed, schedule
         self.target = get_target(target) if isinstance(target, str) else target
+        self.timeline: Timeline | None = None
+        self._trace = None if trace is None else Path(trace)
+        if self._trace is not None:
+            from tlxc.simulator.timeline import Timeline, form_of
+
+            form_of(self._trace)
+            if schedule != "random":
+                raise TlxcError(
+                    f"The schedule is {schedule!r}, but a trace is made on the clock of the target's time model; leave "
+                    "`schedule` out."
+                )
+            self.timeline = Timeline(self.target)
         self.reports: list[Report] = []
         self.conflicts: set[tuple[Any, ...]] = set()
         self._before: Simulation | None = None
@@ -53,6 +74,10 @@ class Simulation:
     ) -> None:
         global active
         active = self._before
+        if self.timeline is not None and self._trace is not None:
+            from tlxc.simulator.timeline import write
+
+            write(self.timeline, self._trace)
 
     @untraced
     def launch(self, kernel: Kernel, grid: Any, /, *args: Any, **kwargs: Any) -> None:
@@ -78,6 +103,7 @@ class Simulation:
                 self.seed,
                 self.schedule,
                 self.conflicts,
+                self.timeline,
             )
         except SimulationError as error:
             self.reports.append(error.report)
@@ -107,14 +133,21 @@ def prepare(target: Target, kernel: Kernel, grid: Any, args: Sequence[Any], kwar
     return Launch(_program(version, bound, target), sizes, values, arrays)
 
 
-def simulate(seed: int = 0, schedule: str = "random", target: str | Target = "sm_90") -> Simulation:
+def simulate(
+    seed: int = 0,
+    schedule: str = "random",
+    target: str | Target = "sm_90",
+    trace: str | os.PathLike[str] | None = None,
+) -> Simulation:
     """`with tlxc.simulate() as sim:` runs the kernels launched inside on the CPU, on NumPy arrays and CPU tensors, and
     checks them: races, missing fences, wrong phases and counts, deadlocks, accesses out of bounds.
 
     seed: of everything that is chosen, the order of CTAs, tasks and engines.  schedule: "random", "round-robin" or
-    "adversarial".  target: what the kernels are compiled for.
+    "adversarial".  target: what the kernels are compiled for.  trace: a file ending in .json (for Perfetto), .html or
+    .svg, written at the end of the block: the timeline of the launches by the target's time model, which then is the
+    schedule.
     """
-    return Simulation(seed, schedule, target)
+    return Simulation(seed, schedule, target, trace)
 
 
 class HostArray:

@@ -27,7 +27,7 @@ def run_code(strand: Strand, code: Code) -> Flow:
             try:
                 value = step.fn(step.op, [env[i] for i in step.ins])
             except (TypeError, AttributeError, ValueError):
-                _refuse_pending(strand, step, [env[i] for i in step.ins])
+                refuse_pending(strand, step, [env[i] for i in step.ins])
                 raise
         elif mode == EFFECT:
             if len(ready) > 1:
@@ -37,7 +37,7 @@ def run_code(strand: Strand, code: Code) -> Flow:
             try:
                 value = step.fn(strand, step, *[env[i] for i in step.ins])
             except (TypeError, AttributeError, ValueError):
-                _refuse_pending(strand, step, [env[i] for i in step.ins])
+                refuse_pending(strand, step, [env[i] for i in step.ins])
                 raise
         else:
             value = yield from step.fn(strand, step, *[env[i] for i in step.ins])
@@ -48,7 +48,7 @@ def run_code(strand: Strand, code: Code) -> Flow:
                 env[slot] = one
 
 
-def _refuse_pending(strand: Strand, step: Step, values: list[Any]) -> None:
+def refuse_pending(strand: Strand, step: Step, values: list[Any]) -> None:
     """Of an op that failed: because a value is not there yet?"""
     for v in values:
         if isinstance(v, Pending):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tlxc.errors import InternalError
 from tlxc.ir.core import Module
@@ -17,6 +18,9 @@ from .program import Program
 from .schedule import Schedule
 from .values import quiet, storage
 
+if TYPE_CHECKING:
+    from .timeline import Timeline
+
 RESIDENT = 132  # CTAs that are alive at once where they may wait for each other
 
 
@@ -29,21 +33,29 @@ def simulate_grid(
     seed: int = 0,
     schedule: str = "random",
     conflicts: set[tuple[Any, ...]] | None = None,
+    timeline: Timeline | None = None,
 ) -> None:
     """Simulates a grid; raises `SimulationError` with the first report.
 
     `arguments`: by name, numbers, addresses in bytes for pointers, `Descriptor`.  `arrays`: what they may touch.
-    `conflicts` collects the pairs of conflicting accesses that were met.
+    `conflicts` collects the pairs of conflicting accesses that were met.  `timeline` records when things happen on the
+    target's time model, which then is the schedule.
     """
     module = program.module
+    make: Callable[..., Machine] = Machine
+    if timeline is not None:
+        from .timeline.machine import TimedMachine
+        from .timeline.program import TimedProgram
+
+        program, make = TimedProgram(module), partial(TimedMachine, timeline)
     memory = GlobalMemory(arrays)
     chosen = Schedule(schedule, seed)
     values = [_value(p.type, arguments[p.name]) for p in module.params]
     firsts = _clusters(grid, module.cluster)
     order = [firsts[i] for i in chosen.order(len(firsts))]
     with quiet():
-        for domain, part in enumerate(_parts(order, program, module)):
-            machine = Machine(program, target, memory, grid, values, domain, len(part), chosen, len(firsts) > 1)
+        for domain, part in enumerate([firsts] if timeline else _parts(order, program, module)):
+            machine = make(program, target, memory, grid, values, domain, len(part), chosen, len(firsts) > 1)
             machine.conflicts = conflicts
             for first in part:
                 machine.add_cluster(first)

@@ -125,13 +125,15 @@ class Cta:
         found = self.strands[index]
         if found is None:
             number = self.first_number + index
-            found = self.strands[index] = Strand(self.machine, self, number, "", 0)
+            found = self.strands[index] = self.machine.strand_type(self.machine, self, number, "", 0)
             self.machine.strands[number] = found
         return found
 
 
 class Machine:
     """`domain` numbers the machines of a launch.  `deferred`: a report that another may explain better."""
+
+    strand_type: type[Strand] = Strand
 
     def __init__(
         self, program: Program, target: Target, memory: GlobalMemory, grid: tuple[int, int, int],
@@ -229,6 +231,10 @@ class Machine:
                 self._step(item, i)
             else:
                 self._advance(item, i)
+        self.settle()
+
+    def settle(self) -> None:
+        """Reports what is left when nothing is ready any more."""
         if any(not s.done for s in self.strands.values()):
             raise self.deferred or SimulationError(self._stuck())
         if self.deferred is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from .target import MmaShape, Target
+from .timing import BLACKWELL, HOPPER, RTX_BLACKWELL, Timing
 
 _FP8 = ("e4m3fn", "e5m2")
 _INT8 = ("i8", "u8")
@@ -65,22 +66,24 @@ _BLACKWELL_DATACENTER = _BLACKWELL | {"tcgen05", "tma.gather4", "tma.2cta", "red
 
 
 def _target(name: str, ptx_version: int, max_shared: int, shared_per_sm: int, sm_count: int, features: frozenset[str],
-            mma: tuple[MmaShape, ...], tensor_memory_columns: int = 0) -> Target:
+            mma: tuple[MmaShape, ...], timing: Timing, tensor_memory_columns: int = 0) -> Target:
     """`ptx_version` is the PTX ISA (86 for 8.6) that has every instruction of `features`."""
     arch = f"{name}a"  # architecture-specific instructions exist only for the suffixed name
     return Target(
         name=name, vendor="nvidia", triple="nvptx64-nvidia-cuda", cpu=arch, llvm_features=f"+ptx{ptx_version}",
         warp_size=32, max_warps=32, static_shared=48 * 1024, max_shared=max_shared, shared_per_sm=shared_per_sm,
         shared_banks=32, registers_per_sm=65536, max_registers=255, sm_count=sm_count, max_cluster=8,
-        features=features, mma=mma, ptxas_arch=arch, tensor_memory_columns=tensor_memory_columns)  # fmt: skip
+        features=features, mma=mma, ptxas_arch=arch, tensor_memory_columns=tensor_memory_columns,
+        timing=timing)  # fmt: skip
 
 
 # The driver keeps 1 KiB per CTA for itself, so a CTA gets that much less than the SM has.
 TARGETS = (
-    _target("sm_90", 86, 227 * 1024, 228 * 1024, 132, _HOPPER | {"wgmma"}, _WGMMA + _MMA_SYNC),  # H100 SXM, H200
+    _target("sm_90", 86, 227 * 1024, 228 * 1024, 132, _HOPPER | {"wgmma"},
+            _WGMMA + _MMA_SYNC, HOPPER),  # H100 SXM, H200
     _target("sm_100", 88, 227 * 1024, 228 * 1024, 148, _BLACKWELL_DATACENTER,
-            _TCGEN05 + _tcgen05(32, _INT8_I32) + _MMA_SYNC, 512),  # B200
+            _TCGEN05 + _tcgen05(32, _INT8_I32) + _MMA_SYNC, BLACKWELL, 512),  # B200
     _target("sm_103", 88, 227 * 1024, 228 * 1024, 148, _BLACKWELL_DATACENTER | {"tcgen05.ld.red"},
-            _TCGEN05 + _MMA_SYNC, 512),  # B300
-    _target("sm_120", 88, 99 * 1024, 100 * 1024, 170, _BLACKWELL, _MMA_SYNC),  # RTX 5090
+            _TCGEN05 + _MMA_SYNC, BLACKWELL, 512),  # B300
+    _target("sm_120", 88, 99 * 1024, 100 * 1024, 170, _BLACKWELL, _MMA_SYNC, RTX_BLACKWELL),  # RTX 5090
 )

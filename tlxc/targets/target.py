@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import TlxcError
+from .timing import Timing
 
 # Every feature name and what it promises. Code asks `"wgmma" in target.features` before it emits such an instruction:
 # LLVM ends the process on an intrinsic that a target lacks.
@@ -104,6 +105,7 @@ class Target:
     mma: tuple[MmaShape, ...]
     ptxas_arch: str = ""
     tensor_memory_columns: int = 0  # each 128 lanes of 32 bits
+    timing: Timing | None = None  # the model of time; None where no figures are known
 
     @property
     def max_threads(self) -> int:
