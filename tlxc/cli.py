@@ -32,6 +32,7 @@ from tlxc.deploy.write import (
     FileError,
     default_kinds,
     exists_for,
+    write_file,
     write_header,
     write_target,
 )
