@@ -215,6 +215,8 @@ def changes(op: Op, users: Any) -> Iterator[tuple[str, str, Callable[[Module, Op
         yield "arrive count, rank, multicast", f"{op.kind} to rank 0", operand(2, 0)
     if op.kind == "atomic_rmw" and a["sem"] != "relaxed":
         yield "scope", "relaxed", attribute("sem", lambda _: "relaxed")
+    if op.kind == "atomic_rmw" and a["scope"] != "cta":
+        yield "scope", "cta", attribute("scope", lambda _: "cta")
 
 
 def mutated(module: Module, mutant: Mutant) -> tuple[Module, Op]:
@@ -295,9 +297,9 @@ class Subject:
         try:
             sim.run(launch, program)
         except SimulationError as error:
-            return error.report, frozenset(sim.conflicts), False
+            return error.report, frozenset(sim.findings.conflicts), False
         right = bool(np.array_equal(call.out.astype(np.float64), call.wanted.astype(np.float64)))
-        return None, frozenset(sim.conflicts), right
+        return None, frozenset(sim.findings.conflicts), right
 
     def counts(self, op: int, schedule: tuple[str, int]) -> dict[str, int]:
         """How often each strand comes to an op."""

@@ -115,6 +115,26 @@ def same_place(out):
 
 
 @tlxc.kernel
+def halo(x, out, STEP: tl.constexpr):
+    """Neighbours both write the elements between their blocks: equal values, unless one adds."""
+    at = tl.program_id(0) * 64 + tl.arange(0, 128)
+    tl.store(out + at, tl.load(x + at) + tl.program_id(0).to(tl.float32) * STEP)  # here
+
+
+@tlxc.kernel
+def told_twice(out):
+    """Both tasks write the same tile."""
+    buf = tlx.local_alloc((64,), tl.float32, 1)
+    at = tl.arange(0, 64)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tlx.local_store(buf[0], at.to(tl.float32))  # one
+            tl.store(out + at, tlx.local_load(buf[0]))
+        with tlx.async_task(num_warps=4):
+            tlx.local_store(buf[0], at.to(tl.float32))  # other
+
+
+@tlxc.kernel
 def named(x, out, A: tl.constexpr, B: tl.constexpr):
     """The tasks count each other's threads."""
     buf = tlx.local_alloc((64,), tl.float32, 1)
@@ -280,3 +300,77 @@ def slot_to_fill(x, out, n):
         tlx.make_tensor_descriptor(slots[0], x, [64], [1], [64])
     source = tlx.reinterpret_tensor_descriptor(slots[0], [64], tl.float32)  # here
     tl.store(out + tl.arange(0, 64), source.load([0]))
+
+
+@tlxc.kernel
+def refilled(x, out, WAIT: tl.constexpr):
+    """The slot is filled again while the copy may still read it."""
+    slots = tlx.allocate_tensor_descriptor(1)
+    buf = tlx.local_alloc((64,), tl.float32, 1)
+    tlx.local_store(buf[0], tl.load(x + tl.arange(0, 64)))
+    for i in range(2):
+        target = tlx.make_tensor_descriptor(slots[0], out + i * 64, [64], [1], [64])  # fill
+        tlx.async_descriptor_store(target, buf[0], [0])  # store
+        if WAIT:
+            tlx.async_descriptor_store_wait(0, read=True)
+    tlx.async_descriptor_store_wait(0)
+
+
+@tlxc.kernel
+def refilled_source(x, out, WAIT: tl.constexpr):
+    """The same with loads."""
+    slots = tlx.allocate_tensor_descriptor(1)
+    buf = tlx.local_alloc((64,), tl.float32, 2)
+    full = tlx.alloc_barriers(2)
+    for i in tl.static_range(2):
+        source = tlx.make_tensor_descriptor(slots[0], x + i * 64, [64], [1], [64])  # fill
+        tlx.barrier_expect_bytes(full[i], 256)
+        tlx.async_descriptor_load(source, buf[i], [0], full[i])  # load
+        if WAIT:
+            tlx.barrier_wait(full[i], 0)
+    for i in tl.static_range(2):
+        tlx.barrier_wait(full[i], 0)
+        tl.store(out + i * 64 + tl.arange(0, 64), tlx.local_load(buf[i]))
+
+
+@tlxc.kernel
+def handed_too_early(x, out, WAIT: tl.constexpr):
+    """The second task takes a descriptor out of a slot that the first one may still fill."""
+    slots = tlx.allocate_tensor_descriptor(1)
+    made = tlx.alloc_barriers(1)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tlx.make_tensor_descriptor(slots[0], x, [64], [1], [64])  # fill
+            tlx.barrier_arrive(made[0])
+        with tlx.async_task(num_warps=4):
+            if WAIT:
+                tlx.barrier_wait(made[0], 0)
+            source = tlx.reinterpret_tensor_descriptor(slots[0], [64], tl.float32)  # take
+            tl.store(out + tl.arange(0, 64), source.load([0]))
+
+
+@tlxc.kernel
+def flagged(x, flag, out, SCOPE: tl.constexpr):
+    """The first CTA hands a tile to the second."""
+    at = tl.arange(0, 64)
+    if tl.program_id(0) == 0:
+        tl.store(out + at, tl.load(x + at))
+        tl.atomic_add(flag, 1, sem="release", scope=SCOPE)  # release
+    else:
+        while tl.atomic_add(flag, 0, sem="acquire", scope=SCOPE) == 0:  # acquire
+            pass
+        tl.store(out + at, tl.load(out + at) + 1)
+
+
+@tlxc.kernel
+def flagged_tasks(x, flag, out, SCOPE: tl.constexpr):
+    """The first task hands a tile to the second."""
+    at = tl.arange(0, 64)
+    with tlx.async_tasks():
+        with tlx.async_task("default"):
+            tl.store(out + at, tl.load(x + at))
+            tl.atomic_add(flag, 1, sem="release", scope=SCOPE)
+        with tlx.async_task(num_warps=4):
+            while tl.atomic_add(flag, 0, sem="acquire", scope=SCOPE) == 0:
+                pass
+            tl.store(out + at, tl.load(out + at) + 1)

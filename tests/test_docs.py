@@ -6,6 +6,7 @@ Blocks of a page run in order, in one namespace and one empty folder:
     ```python gpu      run where there is a GPU
     ```python torch    run where torch is installed
     ```console         lines `$ tlxc ...` are run, other commands are for the reader
+    ```console fails   the same, exit status 1
     ```c               compiled and run with a stand-in of the driver, where there is a compiler; one that begins with
                        `/* NAME.c */` is saved as that file
     ```text            what the block before it prints
@@ -21,6 +22,7 @@ import io
 import re
 import shlex
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,7 @@ class Page:
                 "python torch": self.python_with_torch,
                 "console": self.console,
                 "c": self.c,
+                "console fails": partial(self.console, status=1),
                 "text": self.text,
             }
             if block[1] in handler:
@@ -86,14 +89,14 @@ class Page:
             compile(code, str(self.path), "exec")
             self.printed = None
 
-    def console(self, block: str, line: int) -> None:
+    def console(self, block: str, line: int, status: int = 0) -> None:
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, wanted = part.partition("\n")
             words = shlex.split(command)
             if words[0] != "tlxc":
                 continue
             result = CliRunner().invoke(main, words[1:], prog_name="tlxc")
-            assert result.exit_code == 0, f"line {line}: {result.output}"
+            assert result.exit_code == status, f"line {line}: {result.output}"
             self.compare(wanted, result.stdout, line)
 
     def c(self, code: str, line: int) -> None:

@@ -113,7 +113,7 @@ k.py:+2:18: error: `ofs` is not defined
   +2 |     tl.store(x + ofs, 1.0)
      |                  ^~~
   found: neither a local variable, nor one of the enclosing function or module, has this name
-  allowed: of Python's builtins a kernel has abs, bool, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
+  allowed: of Python's builtins a kernel has abs, bool, breakpoint, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
   fix: did you mean `offs`?
 """)
 def unknown_name(x, n):
@@ -126,7 +126,7 @@ k.py:+1:5: error: `sorted` is not defined
   +1 |     sorted((1, 2))
      |     ^~~~~~
   found: neither a local variable, nor one of the enclosing function or module, has this name
-  allowed: of Python's builtins a kernel has abs, bool, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
+  allowed: of Python's builtins a kernel has abs, bool, breakpoint, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
 """)
 def python_builtin(x):
     sorted((1, 2))
@@ -216,7 +216,7 @@ k.py:+1:5: error: `re.sub` cannot be called in a kernel
   +1 |     re.sub("a", "b", "c")
      |     ^~~~~~
   found: the function `sub` of Python's standard library
-  allowed: functions of tl and tlx, functions and kernels written in Python, compile-time functions, and abs, bool, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
+  allowed: functions of tl and tlx, functions and kernels written in Python, compile-time functions, and abs, bool, breakpoint, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
   fix: call it in a function decorated with @tlxc.constexpr_function, which runs at compile time
 """)
 def standard_library(x):
@@ -701,7 +701,7 @@ k.py:+1:5: error: `n` cannot be called in a kernel
   +1 |     n(3)
      |     ^
   found: a scalar tl.int32
-  allowed: functions of tl and tlx, functions and kernels written in Python, compile-time functions, and abs, bool, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
+  allowed: functions of tl and tlx, functions and kernels written in Python, compile-time functions, and abs, bool, breakpoint, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
 """)
 def not_callable(x, n):
     n(3)
@@ -712,7 +712,7 @@ k.py:+1:5: error: `tl.int64` cannot be called in a kernel
   +1 |     tl.int64(n)
      |     ^~~~~~~~
   found: the type tl.int64
-  allowed: functions of tl and tlx, functions and kernels written in Python, compile-time functions, and abs, bool, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
+  allowed: functions of tl and tlx, functions and kernels written in Python, compile-time functions, and abs, bool, breakpoint, float, getattr, hasattr, int, isinstance, len, list, max, min, range, str, tuple
   fix: convert a value with x.to(tl.int64)
 """)
 def dtype_call(x, n):

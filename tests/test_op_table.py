@@ -180,6 +180,10 @@ SAMPLES: dict[str, list[str]] = {
     "while": ["%r = while %int : i32 {\n^(%a: i32):\nyield %bool\n} {\n^(%a.2: i32):\nyield %a.2\n}"],
     "if": ["%r = if %bool : f32 {\nyield %float\n} {\nyield %float\n}", "if %bool {\nyield\n} {\nyield\n}"],
 }  # fmt: skip
+SAMPLES["breakpoint"] = [
+    'breakpoint %int, %tfloat {names = ("n", "tile"), constants = (("STAGES", 2), ("mode", "fast"))}',
+    "breakpoint {names = (), constants = ()}",
+]
 SAMPLES["yield"] = SAMPLES["for"] + SAMPLES["if"]
 _LAYOUT = "#0 = 64x32 r[j1,j2,j4,i32] l[j8,j16,i1,i2,i4] w[i8,i16]"
 CASES = [pytest.param(kind, text, id=f"{kind}-{i}") for kind, texts in SAMPLES.items() for i, text in enumerate(texts)]

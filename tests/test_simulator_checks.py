@@ -71,6 +71,14 @@ def exchange() -> None:
     kernels.exchange[2](floats(128), floats(128), ctas_per_cga=(2, 1, 1))
 
 
+def flagged(scope: str) -> Callable[[], Any]:
+    return lambda: kernels.flagged[2](floats(), np.zeros(1, np.int32), floats(), scope)
+
+
+def flagged_tasks() -> None:
+    kernels.flagged_tasks[1](floats(), np.zeros(1, np.int32), floats(), "cta")
+
+
 def one_sided() -> None:
     kernels.one_sided[2](floats(2), ctas_per_cga=(2, 1, 1))
 
@@ -126,6 +134,15 @@ REPORTS: dict[str, tuple[Callable[[], Any], Any, str, tuple[str, ...]]] = {
     "load that nobody waits for": (
         lambda: kernels.never_read[1](block(floats())), kernels.never_read, "unwaited-async", ("here",),
     ),
+    "release for the own CTA only": (flagged("cta"), kernels.flagged, "race", ("release", "acquire")),
+    "slot filled while a store reads it": (
+        lambda: kernels.refilled[1](floats(), floats(128), False), kernels.refilled, "overwrite-while-read",
+        ("fill", "store"),
+    ),
+    "slot filled while a load reads it": (
+        lambda: kernels.refilled_source[1](floats(128), floats(128), False), kernels.refilled_source,
+        "overwrite-while-read", ("fill", "load"),
+    ),
     "overwritten while it is read": (
         lambda: kernels.reused_too_early[1](floats(128), block(floats(128))), kernels.reused_too_early,
         "overwrite-while-read", ("write", "store"),
@@ -173,6 +190,11 @@ CLEAN = {
     "exchange": exchange,
     "product": product,
     "one-sided": one_sided,
+    "flag": flagged("gpu"),
+    "slot filled after the store has read": lambda: kernels.refilled[1](floats(), floats(128), True),
+    "slot filled after the load": lambda: kernels.refilled_source[1](floats(128), floats(128), True),
+    "slot handed over": lambda: kernels.handed_too_early[1](floats(), floats(), True),
+    "flag between tasks": flagged_tasks,
 }
 
 
@@ -183,6 +205,34 @@ def test_clean(name: str, schedule: str) -> None:
         with tlxc.simulate(seed=seed, schedule=schedule) as sim:
             CLEAN[name]()
         assert not sim.reports
+
+
+def test_equal_values_are_a_note() -> None:
+    """Whoever stores last: the values are right."""
+    x, out = floats(192), floats(192)
+    with tlxc.simulate() as sim:
+        kernels.halo[2](x, out, 0)
+    (note,) = sim.notes
+    assert not sim.reports and note.kind == "equal-values" and set(note.lines) == {line(kernels.halo, "here")}
+    assert re.fullmatch(
+        r"out: main of CTA \d \(tl.store at line \d+\) and main of CTA \d \(tl.store at line \d+\) store equal "
+        "values in no order",
+        note.text,
+    )
+    assert report_of(lambda: kernels.halo[2](floats(192), floats(192), 1)).kind == "race"
+
+
+def test_equal_values_in_shared_memory() -> None:
+    """The store is a note; the load by one task of what the other may just write is a race."""
+    kinds = set()
+    for seed in range(8):
+        with tlxc.simulate(seed=seed) as sim:
+            try:
+                kernels.told_twice[1](floats())
+            except tlxc.SimulationError:
+                assert sim.reports[0].kind == "race"
+        kinds |= {note.kind for note in sim.notes}
+    assert kinds == {"equal-values"}
 
 
 # ----------------------------------------------------------------------------------- without the compiler's own ops
@@ -262,6 +312,16 @@ def test_proxy_fence_of_the_compiler() -> None:
     assert line(kernels.product, "overwrite") in report.lines
 
 
+def test_slot_that_may_not_be_filled_yet() -> None:
+    """A race where it is filled in time, else nothing is there."""
+    for seed in range(4):
+        report = report_of(lambda: kernels.handed_too_early[1](floats(), floats(), False), seed)
+        assert report.kind in ("race", "uninitialised")
+        assert line(kernels.handed_too_early, "take") in report.lines
+        if report.kind == "race":
+            assert line(kernels.handed_too_early, "fill") in report.lines
+
+
 def test_rounds_of_a_named_barrier() -> None:
     """Which of the two it is depends on the schedule."""
     reports = [report_of(lambda: kernels.two_rounds[1](floats()), seed) for seed in range(4)]
@@ -294,6 +354,9 @@ def test_every_kind_of_report_is_explained_and_tested() -> None:
     page = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
     assert kinds == {kind for row in rows for kind in re.findall(r"`([a-z-]+)`", row)}
+    # What examples print, which test_docs runs.
+    shown = "".join(re.findall(r"^```(?:text|console fails)\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    assert kinds <= set(re.findall(r"^([a-z-]+): ", shown, re.MULTILINE))
     assert all(f'"{kind}"' in Path(__file__).read_text(encoding="utf-8") for kind in kinds)
 
 

@@ -14,8 +14,8 @@ import sys
 import textwrap
 import tokenize
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -460,42 +460,40 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() + "\n" for row in rows)
 
 
-@contextmanager
-def _progress(length: int) -> Iterator[Callable[[int], None]]:
-    """What is called with the number of steps that are done; at a terminal it moves a bar on stderr."""
-    if not sys.stderr.isatty():
-        yield lambda steps: None
-        return
-    with click.progressbar(length=length, file=sys.stderr) as bar:
-        yield bar.update
-
-
 @main.command("check")
 @click.argument("reference", metavar="FILE[:KERNEL]")
 @click.option("--target", default="sm_90", callback=parse_targets, metavar="TARGET", help="GPU [default: sm_90].")
 @click.option("--seeds", default=8, type=click.IntRange(1), metavar="N", help="Schedules an example [default: 8].")
-@click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Only this one.")
+@click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Only this schedule; what fails is shrunk.")
 @click.option("--json", "as_json", is_flag=True, help="Results as JSON.")
 def check_command(reference: str, target: Target, seeds: int, replay: int | None, as_json: bool) -> None:
     """Runs the examples of a kernel (@kernel.example) in the simulator and checks them; exit status 1 for a report.
 
     Says what a clean result covers: all schedules of these inputs, or the schedules that were tried.
     """
-    from tlxc.runtime.check import check
+    from tlxc.runtime.check import check, trips_tried
+    from tlxc.runtime.check import replay as replayed
+    from tlxc.runtime.progress import progress
 
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
-    first, count = (0, seeds) if replay is None else (replay, 1)
-    with _progress(len(kernel.examples) * count) as done:
-        outcomes = list(check(kernel, target, count, first, done))
+    runs = len(kernel.examples) * (seeds if replay is None else 1)
+    # What examples and breakpoints print is no part of the JSON.
+    with progress(runs) as done, redirect_stdout(sys.stderr if as_json else sys.stdout):
+        if replay is None:
+            outcomes = list(check(kernel, target, seeds, done=done))
+        else:
+            outcomes = replayed(kernel, target, replay, done)
     if as_json:
         click.echo(json.dumps([o.facts() for o in outcomes], indent=1))
-    for o in [] if as_json else outcomes:
-        click.echo(f"{kernel.name}, {o.example}: {o.coverage}")
-        if o.report is not None:
-            click.echo(str(o.report))
+    else:
+        for o in outcomes:
+            lines = [f"{kernel.name}, {o.example}: {o.coverage}", o.report, o.shrunk, *(f"note: {n}" for n in o.notes)]
+            click.echo("\n".join(str(line) for line in lines if line is not None))
     if any(o.report is not None for o in outcomes):
         raise SystemExit(1)
+    for line in [] if as_json else trips_tried(outcomes):
+        click.echo(f"{kernel.name}, {line}")
 
 
 def parse_trace(context: click.Context, parameter: click.Parameter, name: str | None) -> Path | None:
@@ -521,12 +519,13 @@ def trace_command(reference: str, target: Target, seed: int, out: Path | None) -
 
     The times are a model, not a measurement.  The kernel is checked as by `tlxc check`; exit status 1 for a report.
     """
+    from tlxc.runtime.progress import progress
     from tlxc.runtime.trace import trace
     from tlxc.simulator.timeline import form_of, summarise, text
 
     file, name = split_reference(reference)
     kernel = find_kernel(load_file(file), file, name)
-    with _progress(len(kernel.examples)) as done:
+    with progress(len(kernel.examples)) as done:
         timeline, error = trace(kernel, target, seed, done)
     if out is not None and timeline.launches:
         write_file(out, form_of(out)(timeline))

@@ -28,6 +28,7 @@ from tlxc.passes.alias import place_aliases
 from tlxc.passes.atomics import publish_atomics
 from tlxc.passes.buffers import assign_buffers
 from tlxc.passes.copies import merge_copies
+from tlxc.passes.dead_code import drop_breakpoints
 from tlxc.passes.dots import select_dots
 from tlxc.passes.hazards import verify_hazards
 from tlxc.passes.layouts import assign_layouts
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 Pass = Callable[[Module, Target], None]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
+    ("breakpoints", drop_breakpoints),
     ("copies", merge_copies),
     ("alias", place_aliases),
     ("simplify", simplify),
@@ -70,6 +72,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 # (earlier, later): why
 BEFORE: dict[tuple[str, str], str] = {
+    ("breakpoints", "copies"): "copies that differ only in what a breakpoint shows are one",
+    ("breakpoints", "simplify"): "what a breakpoint alone needs is dead",
     ("copies", "simplify"): "a constant of 0 or 1 would be folded in one copy and not in the other",
     ("alias", "simplify"): "a buffer that nobody uses still has its place in a storage",
     ("alias", "memory"): "allocations of one storage are placed as one",

@@ -32,6 +32,7 @@ _EXEMPT: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("async_dot", "f16 bf16 f32", (1, 2), "wgmma takes warps in groups of 4"),
     ("async_dot_wait", "f32", (1, 2), "wgmma takes warps in groups of 4"),
     ("async_dot_wait", "f16 bf16", WARPS, "accumulators are f32"),
+    ("breakpoint", "-", WARPS, "no code comes of it"),
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from tlxc.errors import CompileError, Location
 from tlxc.ir.types import DType
 from tlxc.language.core import builtin_max, builtin_min, constexpr, describe, tensor
 
+from . import breakpoints
 from .globals import COMPILE_TIME, PYTHON_BUILTINS, has_attribute, is_standard_library, unwrap
 from .scope import Frame
 from .source import Source
@@ -35,6 +36,8 @@ def call(v: Visitor, node: ast.Call) -> Any:
         raise v.error(node, "`print` is not supported in a kernel", fix=fix)
     callee = v.eval(node.func)
     args, keywords = arguments(v, node)
+    if callee is builtins.breakpoint:
+        return breakpoints.stop(v, node)
     if callee is builtins.range or hasattr(callee, "__tlxc_range__"):
         return _range(v, node, callee, args, keywords)
     if hasattr(callee, "__tlxc_source__"):

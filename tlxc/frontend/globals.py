@@ -21,7 +21,7 @@ CONSTANT_TYPES = (bool, int, float, str, type(None))
 MARKS = ("__tlxc_builtin__", "__tlxc_constexpr__", "__tlxc_range__", "__tlxc_source__")
 
 # Python builtins that have a meaning in a kernel; `calls` says which.
-PYTHON_BUILTINS = "abs bool float getattr hasattr int isinstance len list max min range str tuple".split()
+PYTHON_BUILTINS = "abs bool breakpoint float getattr hasattr int isinstance len list max min range str tuple".split()
 _BUILTIN_IDS = {id(getattr(builtins, name)) for name in PYTHON_BUILTINS}
 ALLOWED_GLOBALS = (
     "modules, functions, kernels, dtypes, ints, floats, bools, strings, None, tuples of these, and tl.constexpr values"

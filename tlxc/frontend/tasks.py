@@ -22,6 +22,7 @@ from tlxc.language.core import describe, tensor
 from tlxc.language.task import TaskRegion, TaskSpec
 
 from .branches import condition, own_names
+from .breakpoints import forget
 from .scope import Binding, Names, Undefined
 
 if TYPE_CHECKING:
@@ -270,6 +271,8 @@ def _own_tiles(v: Visitor, copy: Copy, region: Region) -> None:
     mapping: dict[Value, Value] = {}
     made: list[Op] = []
     for op in list(region.walk()):
+        if op.kind == "breakpoint":
+            forget(op, {x for x in op.inputs if x in inside or _computable(x)})
         for x in op.inputs:
             if isinstance(x.type, Tensor) and x not in inside and x not in mapping:
                 if _computable(x):

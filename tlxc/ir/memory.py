@@ -52,7 +52,7 @@ class Memory:
     def shape(self) -> tuple[int, ...]:
         return tuple(r << b for r, b in zip(self.reps, self.bits))
 
-    @property
+    @cached_property
     def extent(self) -> int:
         """Elements from the first to the end of the last; the room a buffer of this layout takes."""
         atom = 1 << sum(self.bits)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import tlxc.ir.ops  # noqa: F401  fills the op table
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.table import OPS
+from tlxc.targets import Target
 
 _READS = frozenset(("reads_global", "reads_shared"))
 _WRITES = frozenset(("writes_global", "writes_shared"))
@@ -133,6 +134,12 @@ def _sweep(region: Region, liveness: _Liveness) -> None:
 def keep_only(region: Region, kind: str) -> None:
     """Deletes what no op of this kind needs, whatever its effect; the region has no arguments."""
     _sweep(region, _Liveness(region, lambda op: op.kind == kind))
+
+
+def drop_breakpoints(module: Module, target: Target) -> None:
+    """Compiled code does not stop: what a breakpoint alone needs is dead."""
+    for region in [module.body, *(r for op in module.walk() for r in op.regions)]:
+        region.ops = [op for op in region.ops if op.kind != "breakpoint"]
 
 
 def remove_dead(module: Module) -> None:

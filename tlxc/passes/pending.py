@@ -169,6 +169,7 @@ _RULES: dict[str, Callable[[_Flow, Op], None]] = {
     "if": _Flow.branch,
     "async_tasks": _Flow.tasks,
     "dump_layout": lambda flow, op: None,
+    "breakpoint": lambda flow, op: None,
 }
 
 

@@ -134,6 +134,8 @@ def for_one_warp(region: Region) -> bool:
 
 
 def _for_one_warp(op: Op) -> bool:
+    if op.kind == "breakpoint":
+        return True
     tiles = [v for v in (*op.inputs, *op.results) if isinstance(v.type, Tensor) and v.type.numel > 1]
     every_thread = [v for v in op.inputs if isinstance(v.type, Barrier) and v.type.warp and op.kind == "barrier_arrive"]
     if tiles or every_thread or op.kind == "thread_id":

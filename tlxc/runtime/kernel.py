@@ -295,9 +295,7 @@ class Kernel:
             if source.changed() is not None:
                 source = self.__tlxc_source__ = Source(source.fn)
             digest = source.digest()
-            version = self._versions.get(digest)
-            if version is None:
-                version = self._versions[digest] = _Version(source, digest)
+            version = self._versions.setdefault(digest, _Version(source, digest))
             version.source, version.checks = source, _checks(source)
             if self.__dict__.get("state") is not version:
                 self._calls.forget()

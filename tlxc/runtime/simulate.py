@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ from tlxc.runtime.arrays import is_array, is_numpy
 from tlxc.runtime.descriptor import TensorDescriptor
 from tlxc.runtime.fake import is_void
 from tlxc.runtime.grid import check_cluster, extents
+from tlxc.runtime.progress import PATIENCE, progress
 from tlxc.runtime.tokens import as_python
 from tlxc.runtime.untraced import untraced
 
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tlxc.runtime.kernel import Kernel
-    from tlxc.simulator import Extent, Program, Report
+    from tlxc.simulator import Extent, Program, Report, Schedule
     from tlxc.simulator.timeline import Timeline
     from tlxc.targets import Target
 
@@ -33,8 +37,8 @@ active: Simulation | None = None
 class Simulation:
     """A context in which launches are simulated and checked: see `simulate`.
 
-    reports: what was found; the first of a launch is also raised, as a `SimulationError`.  conflicts: pairs of
-    conflicting accesses that were met.  timeline: what happened when, of launches that are traced.
+    reports: what was found; the first of a launch is also raised, as a `SimulationError`.  findings:
+    what the launches covered, and notes on what is odd.  timeline: what happened when, of launches that are traced.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Simulation:
         target: str | Target = "sm_90",
         trace: str | os.PathLike[str] | None = None,
     ) -> None:
+        from tlxc.simulator import Findings
         from tlxc.targets import get_target
 
         self.seed, self.schedule = seed, schedule
@@ -61,7 +66,7 @@ class Simulation:
                 )
             self.timeline = Timeline(self.target)
         self.reports: list[Report] = []
-        self.conflicts: set[tuple[Any, ...]] = set()
+        self.findings = Findings()
         self._before: Simulation | None = None
 
     def __enter__(self) -> Simulation:
@@ -88,26 +93,42 @@ class Simulation:
         if made is not None:
             self.run(made)
 
+    @property
+    def notes(self) -> list[Report]:
+        """What was found odd and is not wrong, as equal values that several CTAs store."""
+        return list(self.findings.notes.values())
+
+    def shown(self, label: str, ctas: int) -> AbstractContextManager[Callable[[int], None]]:
+        """The bar of a launch that takes long."""
+        return progress(ctas, label, PATIENCE)
+
+    def chooser(self) -> Schedule:
+        """Who goes when, in one launch."""
+        from tlxc.simulator import Schedule
+
+        return Schedule(self.schedule, self.seed)
+
     def run(self, launch: Launch, program: Program | None = None) -> None:
         """Runs a launch that was prepared; `program` in place of its own."""
         from tlxc.simulator import SimulationError, simulate_grid
 
         program = program or launch.program
-        try:
-            simulate_grid(
-                program,
-                self.target,
-                launch.grid,
-                launch.values,
-                launch.arrays,
-                self.seed,
-                self.schedule,
-                self.conflicts,
-                self.timeline,
-            )
-        except SimulationError as error:
-            self.reports.append(error.report)
-            raise
+        with self.shown(f"{program.module.name}, CTAs", math.prod(launch.grid)) as done:
+            self.findings.ended = partial(done, 1)
+            try:
+                simulate_grid(
+                    program,
+                    self.target,
+                    launch.grid,
+                    launch.values,
+                    launch.arrays,
+                    self.chooser(),
+                    self.findings,
+                    self.timeline,
+                )
+            except SimulationError as error:
+                self.reports.append(error.report)
+                raise
 
 
 @dataclass(frozen=True)
@@ -193,7 +214,8 @@ def _program(version: Any, bound: Any, target: Target) -> Program:
         with errors_at(version.source):
             check_launch(module, target)
             check_supported(module, target)
-            run_passes(module, target, without=("copies",))  # which buffer each copy of a task takes is then known
+            # Without `copies` it is known which buffer each copy of a task takes.
+            run_passes(module, target, without=("breakpoints", "copies"))
         found = _programs[key] = Program(module)
     return found
 

@@ -6,14 +6,16 @@ engine happens to run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tlxc.ir.core import Op
 
 from .barriers import MBarrier
+from .cells import NARROW
 from .clocks import CLUSTER, ORDER, Clock, Record, missing
-from .memory import Footprint, Scattered
-from .reports import SimulationError, at, fail, spelled
+from .memory import Array, Footprint, Scattered
+from .reports import Report, SimulationError, at, fail, spelled
 
 if TYPE_CHECKING:
     from .agents import AsyncOp
@@ -53,8 +55,9 @@ def shared_access(
     write: bool,
     proxy: bool = False,
     access: int | None = None,
+    agrees: Callable[[], bool] | None = None,
 ) -> Record:
-    """Checks an access to the shared memory of `cta` and records it."""
+    """Checks an access to the shared memory of `cta` and records it.  `agrees`: if a store changes nothing."""
     place = cta.label(name)
     new = Record(
         strand.number,
@@ -78,7 +81,9 @@ def shared_access(
     for old in shadow.conflicts(new):
         lacks = missing(old, clock, new)
         strand.machine.note_conflict(old, new)
-        if lacks:
+        if lacks == "order" and agrees is not None and old.op.kind == op.kind and agrees():
+            _equal_values(old, new, strand)
+        elif lacks:
             raise race(lacks, old, new, strand)
     shadow.add(new)
     return new
@@ -94,8 +99,10 @@ def global_access(
     proxy: bool = False,
     access: int | None = None,
     atomic: bool = False,
+    agrees: Callable[[], Array] | None = None,
 ) -> Record:
-    """Checks an access to global memory and records it; `atomic` updates do not conflict with each other."""
+    """Checks an access to global memory and records it; `atomic` updates do not conflict with each other where their
+    scopes hold both.  `agrees`: of a store, which granules hold already what it writes."""
     machine = strand.machine
     new = Record(
         strand.number, strand.name, strand.epoch, strand.cta.number, machine.domain, access, proxy, write, op,
@@ -104,13 +111,46 @@ def global_access(
     strand.accesses += 1
     new.instance = strand.accesses
     shadow = allocation.shadow
-    for old in shadow.conflicts(where.select, write, atomic):
+    for old in shadow.conflicts(where.select, write, new if atomic else None):
         lacks = missing(old, clock, new)
         machine.note_conflict(old, new)
-        if lacks:
+        if (
+            lacks == "order"
+            and agrees is not None
+            and old.op.kind == op.kind
+            and shadow.all_of(old, where.select, agrees())
+        ):
+            _equal_values(old, new, strand)
+        elif lacks:
             raise race(lacks, old, new, strand)
     shadow.add(where.select, where.put, new, atomic)
     return new
+
+
+def slot_access(strand: Strand, slot: int, name: str, op: Op, write: bool, access: int | None = None) -> None:
+    """Checks an access to a tensor map in the CTA's part of the workspace and records it."""
+    cta, machine = strand.cta, strand.machine
+    place = cta.label(name)
+    new = Record(strand.number, strand.name, strand.epoch, cta.number, machine.domain, access, False, write, op, place)
+    before = cta.map_records.setdefault(slot, [])
+    for old in before:
+        lacks = missing(old, strand.clock, new) if old.write or write else None
+        if lacks:
+            raise race(lacks, old, new, strand)
+    if write:
+        before.clear()
+    before.append(new)
+
+
+def _equal_values(old: Record, new: Record, strand: Strand) -> None:
+    """Two stores in no order that write the same: odd, but the values are right whoever is last."""
+    strand.machine.findings.note(
+        Report(
+            "equal-values",
+            f"{new.place}: {strand.name} ({at(new.op)}) and {old.name} ({at(old.op)}) store equal values in no order",
+            [new.op, old.op],
+        )
+    )
 
 
 def _words(record: Record) -> str:
@@ -127,6 +167,8 @@ def race(lacks: str, old: Record, new: Record, strand: Strand) -> SimulationErro
         f"({at(old.op)})"
     )
     notes = [_FIXES[lacks]] if lacks in _FIXES else []
+    if old.cta != new.cta and NARROW in (old.op.attrs.get("scope"), new.op.attrs.get("scope")):
+        notes.append("atomics at scope cta are atomic, and hand over what was written, among the tasks of one CTA only")
     if old.domain == new.domain:
         notes.append(_path(old, strand))
         protocol = strand.machine.program.protocol

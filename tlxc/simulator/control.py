@@ -30,6 +30,7 @@ def run_code(strand: Strand, code: Code) -> Flow:
                 refuse_pending(strand, step, [env[i] for i in step.ins])
                 raise
         elif mode == EFFECT:
+            strand.step = step
             if len(ready) > 1:
                 yield None
             strand.epoch += 1
@@ -40,6 +41,7 @@ def run_code(strand: Strand, code: Code) -> Flow:
                 refuse_pending(strand, step, [env[i] for i in step.ins])
                 raise
         else:
+            strand.step = step
             value = yield from step.fn(strand, step, *[env[i] for i in step.ins])
         if step.out >= 0:
             env[step.out] = value
@@ -63,6 +65,7 @@ def refuse_pending(strand: Strand, step: Step, values: list[Any]) -> None:
 
 def for_loop(strand: Strand, step: Step, lo: Any, hi: Any, by: Any, *carried: Any) -> Generator[Any, None, Any]:
     code, env = step.codes[0], strand.env
+    _note_trips(strand, step, len(range(int(lo), int(hi), int(by))))
     kind = storage(step.op.inputs[0].type.dtype).type  # type: ignore[union-attr]
     for i in range(int(lo), int(hi), int(by)):
         env[code.args[0]] = kind(i)
@@ -73,9 +76,16 @@ def for_loop(strand: Strand, step: Step, lo: Any, hi: Any, by: Any, *carried: An
     return _results(step, carried)
 
 
+def _note_trips(strand: Strand, step: Step, trips: int) -> None:
+    machine = strand.machine
+    loc = machine.program.loops.get(step.op)
+    if loc is not None:
+        machine.findings.trips.setdefault(loc, set()).add(trips)
+
+
 def while_loop(strand: Strand, step: Step, *carried: Any) -> Generator[Any, None, Any]:
     condition, body = step.codes
-    env = strand.env
+    env, trips = strand.env, 0
     while True:
         strand.machine.turn()
         for code in (condition, body):
@@ -83,8 +93,10 @@ def while_loop(strand: Strand, step: Step, *carried: Any) -> Generator[Any, None
                 env[slot] = value
         yield from run_code(strand, condition)
         if not env[condition.yields[0]]:
+            _note_trips(strand, step, trips)
             return _results(step, carried)
         yield from run_code(strand, body)
+        trips += 1
         carried = tuple([env[slot] for slot in body.yields])
 
 

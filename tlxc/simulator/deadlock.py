@@ -24,7 +24,7 @@ def deadlock(strands: Sequence[Strand], protocol: Protocol) -> Report:
     barriers: dict[Op, MBarrier] = {}
     short: MBarrier | None = None
     for strand, wait in sorted(rows, key=lambda row: _distance(row[0], row[1], tasks, protocol)):
-        notes.append(f"{strand.name}: {at(wait.op)} {_state(wait, protocol)}")
+        notes.append(f"{strand.name}: {at(wait.op)} {state(wait, protocol)}")
         if wait.kind != "tasks":
             ops.append(wait.op)
         if isinstance(wait.object, MBarrier):
@@ -36,7 +36,11 @@ def deadlock(strands: Sequence[Strand], protocol: Protocol) -> Report:
         notes += protocol.named
     if short is not None:
         return _wrong_bytes(short, notes)
-    return Report("deadlock", f"nothing can go on; {len(ops)} waits are not met", ops, notes)
+    return Report("deadlock", f"nothing can go on; {_waits(len(ops))} not met", ops, notes)
+
+
+def _waits(count: int) -> str:
+    return "1 wait is" if count == 1 else f"{count} waits are"
 
 
 def _distance(strand: Strand, wait: Wait, tasks: set[int], protocol: Protocol) -> int:
@@ -60,7 +64,8 @@ def _wrong_bytes(bar: MBarrier, notes: list[str]) -> Report:
     )
 
 
-def _state(wait: Wait, protocol: Protocol) -> str:
+def state(wait: Wait, protocol: Protocol) -> str:
+    """What a wait lacks."""
     what = wait.object
     if isinstance(what, MBarrier):
         arrived = [f"{a.strand.name} ({at(a.op)})" for a in what.arrived]

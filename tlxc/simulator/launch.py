@@ -11,6 +11,7 @@ from tlxc.ir.core import Module
 from tlxc.ir.types import Pointer, Scalar
 from tlxc.targets import Target
 
+from .findings import Findings
 from .global_memory import Extent, GlobalMemory
 from .machine import Machine
 from .ops.tma import Descriptor
@@ -30,16 +31,15 @@ def simulate_grid(
     grid: tuple[int, int, int],
     arguments: Mapping[str, Any],
     arrays: Sequence[Extent],
-    seed: int = 0,
-    schedule: str = "random",
-    conflicts: set[tuple[Any, ...]] | None = None,
+    schedule: Schedule,
+    findings: Findings,
     timeline: Timeline | None = None,
 ) -> None:
     """Simulates a grid; raises `SimulationError` with the first report.
 
     `arguments`: by name, numbers, addresses in bytes for pointers, `Descriptor`.  `arrays`: what they may touch.
-    `conflicts` collects the pairs of conflicting accesses that were met.  `timeline` records when things happen on the
-    target's time model, which then is the schedule.
+    `schedule`: who goes when.  `findings` collects what is met.  `timeline` records when things happen on the target's
+    time model, which then is the schedule.
     """
     module = program.module
     make: Callable[..., Machine] = Machine
@@ -49,14 +49,14 @@ def simulate_grid(
 
         program, make = TimedProgram(module), partial(TimedMachine, timeline)
     memory = GlobalMemory(arrays)
-    chosen = Schedule(schedule, seed)
     values = [_value(p.type, arguments[p.name]) for p in module.params]
     firsts = _clusters(grid, module.cluster)
-    order = [firsts[i] for i in chosen.order(len(firsts))]
+    order = [firsts[i] for i in schedule.order(len(firsts))]
     with quiet():
         for domain, part in enumerate([firsts] if timeline else _parts(order, program, module)):
-            machine = make(program, target, memory, grid, values, domain, len(part), chosen, len(firsts) > 1)
-            machine.conflicts = conflicts
+            machine = make(
+                program, target, memory, grid, values, domain, len(part), schedule, len(firsts) > 1, findings
+            )
             for first in part:
                 machine.add_cluster(first)
             machine.run()

@@ -17,11 +17,13 @@ from tlxc.targets import Target
 from . import checks
 from .agents import AsyncOp
 from .barriers import MBarrier, Rendezvous, Waitable
+from .cells import Cell
 from .clocks import Clock, Record
 from .control import run_code
 from .deadlock import deadlock
+from .findings import Findings
 from .memory import SharedMemory
-from .program import Code, Program
+from .program import Code, Program, Step
 from .reports import Report, SimulationError, fail
 from .schedule import Schedule
 from .shadow import SharedShadow
@@ -43,8 +45,8 @@ class Wait:
 
 class Strand:
     """One thread of control.  `number` in its machine; `clock`: what happens before its next op, `epoch` the number of
-    its last, `accesses` a count.  `products`, `bulk`, `copies`: groups of wgmma, bulk stores and cp.async under way,
-    oldest first."""
+    its last, `accesses` a count; `step`: what it runs, or runs when it goes on.  `products`, `bulk`, `copies`: groups
+    of wgmma, bulk stores and cp.async under way, oldest first."""
 
     def __init__(self, machine: Machine, cta: Cta, number: int, name: str, warps: int) -> None:
         self.machine, self.cta, self.number, self.warps = machine, cta, number, warps
@@ -55,6 +57,7 @@ class Strand:
         self.clock = Clock.zero(machine.size)
         self.env: list[Any] = []
         self.flow: Iterator[Waitable | None] = iter(())
+        self.step: Step | None = None
         self.done = False
         self.finish = Waitable()
         self.engines = Waitable()  # something of its own went on
@@ -110,6 +113,7 @@ class Cta:
         self.barriers: dict[int, MBarrier] = {}
         self.named: dict[int, Rendezvous] = {}
         self.maps: dict[int, Any] = {}  # descriptors that the kernel made, by the place of their slot
+        self.map_records: dict[int, list[Record]] = {}  # accesses to them
         self.strands: list[Strand | None] = [None] * machine.program.regions
         self.active = 1
         self.initialised = 0
@@ -138,6 +142,7 @@ class Machine:
     def __init__(
         self, program: Program, target: Target, memory: GlobalMemory, grid: tuple[int, int, int],
         arguments: list[Any], domain: int, clusters: int, schedule: Schedule, many: bool,
+        findings: Findings,
     ) -> None:  # fmt: skip
         self.program, self.target, self.memory, self.grid = program, target, memory, grid
         self.arguments, self.domain, self.schedule, self.many = arguments, domain, schedule, many
@@ -147,14 +152,14 @@ class Machine:
         self.strands: dict[int, Strand] = {}
         self.ready: list[Any] = []
         self.cluster_barriers: dict[int, Rendezvous] = {}
-        self.cells: dict[int, Clock] = {}  # what released atomics handed to a word of global memory
+        self.cells: dict[int, Cell] = {}  # words of global memory that atomics touched
         self.accesses = 0
         self.vehicles: dict[int, str] = {}  # access -> what announces its completion
         self.live: dict[int, tuple[Cta, Op]] = {}  # asynchronous writes into shared memory
         self.deferred: SimulationError | None = None
         self.turns = 0
         self.entered = 0
-        self.conflicts: set[tuple[Any, ...]] | None = None
+        self.findings = findings
 
     # -- accesses
 
@@ -164,8 +169,7 @@ class Machine:
         return self.accesses - 1
 
     def note_conflict(self, old: Record, new: Record) -> None:
-        if self.conflicts is not None:
-            self.conflicts.add((old.name, old.instance, new.name, new.instance))
+        self.findings.conflicts.add((old.name, old.instance, new.name, new.instance))
 
     def defer(self, error: SimulationError) -> None:
         """Keeps a report back: a later one may name both sides."""
@@ -223,9 +227,9 @@ class Machine:
 
     def run(self) -> None:
         """Until nothing is ready any more: all is done, or nothing can go on."""
-        ready, pick = self.ready, self.schedule.pick
+        ready, pick, alone = self.ready, self.schedule.pick, self.schedule.alone
         while ready:
-            i = pick(ready) if len(ready) > 1 else 0
+            i = pick(ready) if len(ready) > 1 or alone else 0
             item = ready[i]
             if item.__class__ is Strand:
                 self._step(item, i)
@@ -279,3 +283,4 @@ class Machine:
         if strand.number == cta.first_number:
             cta.exited = True
             checks.cta_exit(cta, strand.clock)
+            self.findings.ended()

@@ -158,6 +158,11 @@ class SharedMemory:
             self.bytes[start : start + foot.size].view(dtype)[foot.elements] = value.reshape(-1)
         self.mark(start, foot)
 
+    def holds(self, place: Place, value: Array) -> bool:
+        """Whether the tile has this value already, bit for bit."""
+        given = np.ascontiguousarray(value, storage(place.type.dtype))
+        return self.is_known(place.start, place.foot) and self.read(place).tobytes() == given.tobytes()
+
     def write_bytes(self, start: int, value: Array, foot: Scattered) -> None:
         """Contiguous bytes, whatever buffer they belong to."""
         self.bytes[start : start + foot.size] = value.view(np.uint8)

@@ -47,6 +47,7 @@ class Program:
     """`template`: the slots of a strand before it starts, constants filled in.  The last is always None."""
 
     def __init__(self, module: Module) -> None:
+        from .findings import loops
         from .ops import EFFECTS, FLOWS
         from .ops.task import spread
         from .protocol import Protocol
@@ -66,6 +67,7 @@ class Program:
         self.concurrent = _communicates(module)
         self.names = allocation_names(module)
         self.protocol = Protocol(module, self.names)
+        self.loops = loops(module)
 
     def _slot(self, v: Value) -> int:
         if v not in self._slots:

@@ -104,7 +104,8 @@ class Protocol:
 
     def atomics(self) -> list[str]:
         """A line on the atomics by which CTAs may hand over what they wrote to global memory."""
-        found = [f"{at(op)} ({op.attrs['sem']})" for op in self.module.walk() if op.kind == "atomic_rmw"]
+        ops = [op for op in self.module.walk() if op.kind == "atomic_rmw"]
+        found = [f"{at(op)} ({op.attrs['sem']}, scope {op.attrs['scope']})" for op in ops]
         return [f"atomics: {', '.join(dict.fromkeys(found))}"] if found else []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tlxc.errors import Location, TlxcError, source_excerpt
 from tlxc.ir.core import Op
@@ -70,8 +71,17 @@ def at(op: Op) -> str:
     """`name at line 12`; what the compiler put in has no name that a user would know."""
     if op.loc is None:
         return f"{spelled(op)} (put in by the compiler)"
-    inner = "".join(f" called at line {c.line}" for c in op.loc.callers)
-    return f"{spelled(op)} at line {op.loc.line}{inner}"
+    return f"{spelled(op)} at {place(op)}"
+
+
+def place(op: Op) -> str:
+    """`line 12`, with the calls that led there; the name of an op that the compiler put in."""
+    return at(op) if op.loc is None else _line(op.loc)
+
+
+@lru_cache(maxsize=4096)
+def _line(loc: Location) -> str:
+    return f"line {loc.line}" + "".join(f" called at line {c.line}" for c in loc.callers)
 
 
 def fail(kind: str, text: str, *ops: Op | None, notes: Sequence[str] = ()) -> SimulationError:

@@ -14,7 +14,10 @@ _CHANGES, _SPAN = 3, 400  # steps at which an adversarial schedule demotes whom 
 
 class Schedule:
     """Picks among what is ready.  Adversarial: fixed random priorities with a few changes, where engines as a whole are
-    as slow or as fast as possible for two seeds of three."""
+    as slow or as fast as possible for two seeds of three.  `alone`: also asks where only one is ready.  `stops`: at
+    breakpoints."""
+
+    alone, stops = False, True
 
     def __init__(self, name: str, seed: int) -> None:
         if name not in SCHEDULES:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .cells import NARROW
 from .clocks import Record
 from .memory import Array, meet
 
@@ -61,6 +62,11 @@ class SharedShadow:
                 reads.append(new)
 
 
+def atomic_to(old: Record, new: Record) -> bool:
+    """Whether no other access comes between the halves of two updates: the scope of each holds the other's CTA."""
+    return old.cta == new.cta or NARROW not in (old.op.attrs.get("scope"), new.op.attrs.get("scope"))
+
+
 def _covers(new: Record, old: Record) -> bool:
     if new.foot.dense:
         return bool(new.lo <= old.lo and old.hi <= new.hi)
@@ -75,40 +81,53 @@ class GlobalShadow:
     """The records of one allocation in global memory, by granule.
 
     Arrays hold numbers of records, or of sets of them; 0 is none.  A set keeps the last record of each strand of the
-    present domain, and two of others, of which one at least conflicts with whoever comes.
+    present domain, and two of others, of which one at least conflicts with whoever comes.  `written`, `read`,
+    `updated`: whether any granule was, so that arrays of zeros need not be looked at.
     """
 
     def __init__(self, granules: int) -> None:
         self.writer = np.zeros(granules, np.int32)
         self.reader = np.zeros(granules, np.int32)
         self.update = np.zeros(granules, np.int32)
+        self.written = self.read = self.updated = False
         self.records: list[Record | None] = [None]
         self.sets: list[tuple[Record, ...]] = [()]
         self._numbers: dict[tuple[Record, ...], int] = {(): 0}
 
-    def conflicts(self, select: Any, write: bool, atomic: bool) -> Iterator[Record]:
+    def conflicts(self, select: Any, write: bool, update: Record | None) -> Iterator[Record]:
         """Earlier accesses to the granules that `select(array)` gives, which conflict: a write with all, a read with
-        writes and atomic updates, an update with all but updates."""
-        for number in _distinct(select(self.writer)):
+        writes and atomic updates, an `update` with all but updates that are atomic to it."""
+        for number in _distinct(select(self.writer)) if self.written else ():
             old = self.records[number]
             if old is not None:
                 yield old
-        if not atomic:
-            for number in _distinct(select(self.update)):
+        for number in _distinct(select(self.update)) if self.updated else ():
+            if update is None:
                 yield from self.sets[number]
-        if write or atomic:
+            else:
+                yield from (old for old in self.sets[number] if not atomic_to(old, update))
+        if write and self.read:
             for number in _distinct(select(self.reader)):
                 yield from self.sets[number]
+
+    def all_of(self, old: Record, select: Any, granules: Array) -> bool:
+        """Whether `granules`, given for those that `select` gives, is true for all that `old` wrote last."""
+        numbers = select(self.writer)
+        return any(
+            self.records[number] is old and bool(granules[numbers == number].all()) for number in _distinct(numbers)
+        )
 
     def add(self, select: Any, put: Any, new: Record, atomic: bool) -> None:
         if new.write and not atomic:
             self.records.append(new)
             put(self.writer, len(self.records) - 1)
-            for array in (self.reader, self.update):
-                if select(array).any():
+            self.written = True
+            for array, used in ((self.reader, self.read), (self.update, self.updated)):
+                if used and select(array).any():
                     put(array, 0)
             return
         array = self.update if atomic else self.reader
+        self.updated, self.read = self.updated or atomic, self.read or not atomic
         found = select(array)
         numbers = _distinct(found)
         if len(numbers) == 1:

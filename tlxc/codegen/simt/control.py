@@ -8,6 +8,11 @@ from tlxc.ir.types import DType, element_of
 from .lowering import Lowering, lowers
 
 
+@lowers("breakpoint")
+def breakpoint_(low: Lowering, op: Op) -> None:
+    """Nothing: code on a device does not stop."""
+
+
 class _Slot:
     """How the registers of one value cross a block boundary: 8- and 16-bit elements in 32-bit words, since alone each
     would take a register; all others as they are."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..core import Op, Value
 from ..table import require, row
-from ..types import DType, Scalar, Type, element_of, int1, shape_of
+from ..types import DType, Scalar, Tensor, Type, element_of, int1, shape_of
 
 
 def _types(values: Sequence[Value]) -> list[Type]:
@@ -78,4 +78,23 @@ row(
     doc="Loop while the first region yields true.",
 )
 row("if", "control", "cond", -1, traits="structured", verify=_if, doc="A branch on a scalar that the task agrees on.")
+
+
+def _breakpoint(op: Op) -> None:
+    require(len(op.attrs["names"]) == len(op.operands), "breakpoint: one name for each operand")
+    for name, v in zip(op.attrs["names"], op.inputs):
+        require(isinstance(v.type, (Scalar, Tensor)), f"breakpoint: {name} is a scalar or a tile, found {v.type}")
+    for item in op.attrs["constants"]:
+        require(isinstance(item, tuple) and len(item) == 2, "breakpoint: `constants` are pairs of a name and a value")
+
+
+row(
+    "breakpoint",
+    "control",
+    "values*",
+    0,
+    "names constants",
+    verify=_breakpoint,
+    doc="The simulator stops here and shows the kernel's variables.  Compilation drops it and what it alone needs.",
+)
 row("yield", "control", "values*", 0, traits="terminator", doc="Ends a region and hands its values to the owner.")

@@ -41,7 +41,7 @@ class _Writer:
         self.before: dict[Op, list[Op]] = {}
         self.behind: dict[Op, list[Op]] = {}
         self.dropped: set[Op] = set()
-        self.cheap_dumps: list[Op] = []
+        self.cheap_dumps: list[tuple[Op, int]] = []
         self.made: dict[tuple[Value, Layout, Region], Value] = {}
         self.first: dict[Value, Layout] = {}  # first layout in which a cheap value was made
         self._index(g.module.body)
@@ -70,7 +70,7 @@ class _Writer:
         for op in region.ops:
             tiles = any(map(is_tile, (*op.operands, *op.results)))
             nodes = self.g.at.get(op)
-            if op.kind == "dump_layout":
+            if op.kind in ("dump_layout", "breakpoint"):
                 self._dump(op)
             elif op.kind in ("for", "while"):
                 self._loop(op)
@@ -224,17 +224,17 @@ class _Writer:
 
     # -- the end
     def _dump(self, op: Op) -> None:
-        """A dump takes what is there.  Cheap values are made for their other consumers first."""
-        (v,) = op.inputs
-        if v in self.g.cheap:
-            self.cheap_dumps.append(op)
-        elif is_tile(v):
-            op.operands = [self.get(v, self._natural(v), op)]
+        """It takes what is there.  Cheap values are made for their other consumers first."""
+        for i, v in enumerate(op.inputs):
+            if v in self.g.cheap:
+                self.cheap_dumps.append((op, i))
+            elif is_tile(v):
+                op.operands[i] = self.get(v, self._natural(v), op)
 
     def finish(self) -> None:
-        for op in self.cheap_dumps:
-            (v,) = op.inputs
-            op.operands = [self.get(v, self.first.get(v) or self._natural(v), op)]
+        for op, i in self.cheap_dumps:
+            v = op.inputs[i]
+            op.operands[i] = self.get(v, self.first.get(v) or self._natural(v), op)
         self.rebuild(self.g.module.body)
 
     def rebuild(self, region: Region) -> None:

@@ -390,7 +390,7 @@ class Graph:
                     self._use(v, slot, weight * BRANCH)
 
     def _nothing(self, op: Op, weight: float) -> None:
-        """`yield` belongs to its owner; `dump_layout` takes what is there."""
+        """`yield` belongs to its owner; `dump_layout` and `breakpoint` take what is there."""
 
     _SPECIAL: dict[str, Callable[[Graph, Op, float], None]] = {
         "require_layout": _pin,
@@ -409,6 +409,7 @@ class Graph:
         "if": _if,
         "yield": _nothing,
         "dump_layout": _nothing,
+        "breakpoint": _nothing,
     }
 
     # -- pins

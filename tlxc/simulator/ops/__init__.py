@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..control import FLOWS as _CONTROL
-from . import barrier, buffer, cluster, copies, descriptors, memory, mma, task, tma
+from . import barrier, buffer, cluster, copies, debug, descriptors, memory, mma, task, tma
 
-_FAMILIES = (barrier, buffer, cluster, copies, descriptors, memory, mma, task, tma)
+_FAMILIES = (barrier, buffer, cluster, copies, debug, descriptors, memory, mma, task, tma)
 
 EFFECTS: dict[str, Callable[..., Any]] = {}
 FLOWS: dict[str, Callable[..., Any]] = dict(_CONTROL)

@@ -70,8 +70,12 @@ def local_load(strand: Strand, step: Step, buf: Place) -> Array:
 
 
 def local_store(strand: Strand, step: Step, buf: Place, value: Array) -> None:
-    checks.shared_access(strand, strand.cta, buf.start, buf.foot, buf.name, step.op, strand.clock, write=True)
-    strand.cta.memory.write(buf, value)
+    memory = strand.cta.memory
+    checks.shared_access(
+        strand, strand.cta, buf.start, buf.foot, buf.name, step.op, strand.clock, write=True,
+        agrees=lambda: memory.holds(buf, value),
+    )  # fmt: skip
+    memory.write(buf, value)
 
 
 def _indexed(strand: Strand, step: Step, buf: Place, indices: Array) -> tuple[Array, Scattered]:

@@ -1,7 +1,7 @@
 """Tensor maps that a kernel makes: slots of a CTA, what fills them, what finds them filled.
 
 A map is there at once where it is encoded; that copies use the map of its last acquisition follows from the value that
-`acquire_descriptor` gives.
+`acquire_descriptor` gives.  A slot is filled again only when the copies by it are known to be over.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tlxc.ir.ops.descriptor import MAP_BYTES
 from tlxc.ir.types import Descriptor as DescriptorType
 
+from .. import checks
 from ..memory import Place
 from ..program import Step
 from ..reports import at, fail
@@ -55,10 +56,10 @@ def encode_descriptor(strand: Strand, step: Step, slot: Slot, buf: Place, base: 
     assert isinstance(t, DescriptorType)
     rank = len(t.shape)
     strides = tuple(int(s) // t.dtype.bytes for s in sizes[rank:])
-    name = step.op.inputs[2].name or "a pointer"
-    strand.cta.maps[slot.offset] = Descriptor(
-        f"the descriptor of {name}", int(base), tuple(map(int, sizes[:rank])), (*strides, 1), step.op.attrs["padding"]
-    )
+    name = f"the descriptor of {step.op.inputs[2].name or 'a pointer'}"
+    checks.slot_access(strand, slot.offset, f"the slot of {name}", step.op, write=True)
+    shape, padding = tuple(map(int, sizes[:rank])), step.op.attrs["padding"]
+    strand.cta.maps[slot.offset] = Descriptor(name, int(base), shape, (*strides, 1), padding, slot.offset)
 
 
 def acquire_descriptor(strand: Strand, step: Step, slot: Slot) -> Descriptor:
@@ -66,6 +67,7 @@ def acquire_descriptor(strand: Strand, step: Step, slot: Slot) -> Descriptor:
     if made is None:
         text = f"{at(step.op)} in {strand.name} takes a descriptor from a slot that nothing has filled yet"
         raise fail("uninitialised", text, step.op)
+    checks.slot_access(strand, slot.offset, f"the slot of {made.name}", step.op, write=False)
     return made
 
 

@@ -10,6 +10,7 @@ from tlxc.ir.core import Op
 from tlxc.ir.types import Pointer, element_of
 
 from .. import checks
+from ..cells import NARROW, Cell
 from ..clocks import CLUSTER, Clock
 from ..global_memory import Allocation, Elements, Extent
 from ..memory import Array
@@ -44,6 +45,16 @@ class Touched:
             first = offsets // granule
             parts = max(1, dtype.itemsize // granule)
             self.granules = Elements((first[:, None] + np.arange(parts)).reshape(-1))
+
+    def holds(self, values: Array) -> Array:
+        """Which granules hold these values already, bit for bit."""
+        equal = _rows(self.data[self.index]) == _rows(values.astype(self.data.dtype))
+        return np.repeat(equal.all(1), self.granules.index.size // max(1, len(values)))
+
+
+def _rows(values: Array) -> Array:
+    """The bytes of each value."""
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
 
 
 def touched(strand: Strand, step: Step, addresses: Array, dtype: np.dtype[Any], write: bool) -> Touched:
@@ -128,7 +139,9 @@ def store(strand: Strand, step: Step, pointers: Any, value: Any, mask: Any) -> N
     if not addresses.size:
         return
     what = touched(strand, step, addresses, dtype, write=True)
-    checks.global_access(strand, what.allocation, what.granules, op, strand.clock, write=True)
+    checks.global_access(
+        strand, what.allocation, what.granules, op, strand.clock, write=True, agrees=lambda: what.holds(values)
+    )
     what.data[what.index] = values
 
 
@@ -165,31 +178,32 @@ def _add(data: Array, index: Array, values: Array) -> Array:
 
 def synchronise(strand: Strand, op: Op, addresses: Array) -> None:
     """What an atomic hands over through each word: acquire takes what was released there, relaxed keeps it for a fence;
-    release gives what happened before, relaxed what a fence covered."""
-    sem, cells, size = op.attrs["sem"], strand.machine.cells, strand.machine.size
-    acquires, releases = sem in ("acquire", "acq_rel"), sem in ("release", "acq_rel")
+    release gives what happened before, relaxed what a fence covered.  A release at CTA scope is none for others."""
+    sem, scope, cta = op.attrs["sem"], op.attrs["scope"], strand.cta.number
+    acquires = sem in ("acquire", "acq_rel")
     given: Clock | None = None
-    if releases:
+    if sem in ("release", "acq_rel"):
         given = strand.clock.copy()
-        given.cover(CLUSTER)
+        if scope != NARROW:
+            given.cover(CLUSTER)
         strand.released.append((strand.epoch, at(op)))
     elif strand.fenced is not None:
         given = strand.fenced
     taken = False
     for address in set(addresses.tolist()):
-        cell = cells.get(address)
-        if cell is not None:
+        cell = strand.machine.cells.get(address)
+        if cell is None:
+            cell = strand.machine.cells[address] = Cell()
+        for clock in cell.acquired(cta, scope):
             taken = True
             if acquires:
-                strand.clock.merge(cell)
+                strand.clock.merge(clock)
             else:
                 if strand.seen is None:
-                    strand.seen = Clock.zero(size)
-                strand.seen.merge(cell)
+                    strand.seen = Clock.zero(strand.machine.size)
+                strand.seen.merge(clock)
         if given is not None:
-            if cell is None:
-                cell = cells[address] = Clock.zero(size)
-            cell.merge(given)
+            cell.release(cta, scope, given)
     if taken and acquires:
         strand.acquired.append(at(op))
 

@@ -32,13 +32,15 @@ _CHUNK = 16  # bytes; TMA wants whole ones at the innermost offset
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A tensor map: `shape` and `strides` in elements, in the order of the array.  `padding`: zero or nan."""
+    """A tensor map: `shape` and `strides` in elements, in the order of the array.  `padding`: zero or nan.  `slot`:
+    place of one that the kernel made, in its CTA's part of the workspace."""
 
     name: str
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     padding: str = "zero"
+    slot: int | None = None
 
 
 class Box:
@@ -57,8 +59,12 @@ class Box:
         first = (desc.address - allocation.origin) // dtype.itemsize + sum(a * s for a, s in zip(low, desc.strides))
         per = dtype.itemsize // allocation.granule
         self.where = Block(first * per, (*part[:-1], part[-1] * per), tuple(s * per for s in desc.strides[:-1]) + (1,))
-        elements = Block(first, part, desc.strides)
-        self.data: Array = elements.select(allocation.view(dtype)) if all(part) else np.zeros(part, dtype)
+        strides = [s * dtype.itemsize for s in desc.strides]
+        self.data: Array = (
+            np.ndarray(part, dtype, allocation.bytes.data, first * dtype.itemsize, strides)
+            if all(part)
+            else np.zeros(part, dtype)
+        )
 
     @property
     def empty(self) -> bool:
@@ -156,7 +162,14 @@ def tma_load(
     size = buf.foot.elements.size * buf.foot.itemsize
     to = Target(buf, bar, _targets(strand, op, mask), buf.foot, lambda cta: cta.memory.write(buf, held[0]), size)
     copy_into(strand, op, to, clock, work, read)
+    _read_map(strand, desc, op, (*read, *work.writes)[0])
     machine.submit(work)
+
+
+def _read_map(strand: Strand, desc: Descriptor, op: Op, access: int) -> None:
+    """The copy reads its map until it is over; a store, until it has read its source."""
+    if desc.slot is not None:
+        checks.slot_access(strand, desc.slot, f"the slot of {desc.name}", op, write=False, access=access)
 
 
 def _targets(strand: Strand, op: Op, mask: Any) -> list[Cta]:
@@ -187,6 +200,7 @@ def tma_store(strand: Strand, step: Step, desc: Descriptor, buf: Place, *offsets
         checks.global_access(
             strand, target.allocation, target.where, op, clock, True, True, write, atomic=bool(reduction)
         )
+    _read_map(strand, desc, op, read)
     held: list[Array] = []
 
     def fetch() -> None:
