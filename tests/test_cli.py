@@ -111,7 +111,7 @@ def test_compile_for_several_targets_and_kinds(run: Run, tmp_path: Path) -> None
     assert first.startswith("scale sm_100: ") and ", 64 threads; ptxas " in first
     assert second.startswith("scale gfx950: ") and ", 128 threads; LLVM" in second
     suffixes = {"sm_100": "cubin json ll ptx tlxir", "gfx950": "hsaco json ll s tlxir"}
-    files = sorted(f"scale.{target}.{suffix}" for target, text in suffixes.items() for suffix in text.split())
+    files = sorted(["scale.h", *(f"scale.{target}.{end}" for target, text in suffixes.items() for end in text.split())])
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == files
     assert "module @scale" in (tmp_path / "out" / "scale.gfx950.tlxir").read_text()
     assert ".visible .entry scale" in (tmp_path / "out" / "scale.sm_100.ptx").read_text()
@@ -144,9 +144,10 @@ def test_descriptors_and_clusters(run: Run, tmp_path: Path) -> None:
         facts = json.loads((tmp_path / "copy.sm_90.json").read_text())
         assert facts["cluster"] == cluster
         assert facts["params"] == [
-            {"name": name, "type": "desc<32x128xf16>", "size": 128, "requires": {"align": 64}, "box": [32, 64],
-             "swizzle": 128}
-            for name in "xy"
+            {"name": name, "type": "desc<32x128xf16>", "size": 128, "requires": {"align": 64}, "tensor_map": {
+                "data_type": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16", "rank": 2, "box": [32, 64], "swizzle": 128,
+                "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_256B", "row_multiple": multiple}}
+            for name, multiple in (("x", 2), ("y", 16))
         ]  # fmt: skip
         ptx = (tmp_path / "copy.sm_90.ptx").read_text()
         assert f".reqnctapercluster {', '.join(map(str, cluster))}\n" in ptx

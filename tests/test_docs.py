@@ -4,9 +4,12 @@ Blocks of a page run in order, in one namespace and one empty folder:
 
     ```python          run; a block that begins with `# NAME.py` is saved as that file instead
     ```python gpu      run where there is a GPU
+    ```python torch    run where torch is installed
     ```console         lines `$ tlxc ...` are run, other commands are for the reader
     ```console fails   the same, exit status 1
-    ```text            what the Python block before it prints
+    ```c               compiled and run with a stand-in of the driver, where there is a compiler; one that begins with
+                       `/* NAME.c */` is saved as that file
+    ```text            what the block before it prints
 
 Expected output may leave out parts with `...`, within a line or as lines of their own.
 """
@@ -20,10 +23,12 @@ import re
 import shlex
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from c_programs import NO_COMPILER, build_and_run, build_driver
 from click.testing import CliRunner
 
 from tlxc.cli import main
@@ -40,7 +45,7 @@ class Page:
     def __init__(self, path: Path, folder: Path, gpu: bool) -> None:
         self.path, self.folder, self.gpu = path, folder, gpu
         self.namespace: dict[str, Any] = {"__name__": f"page_{path.stem}"}
-        self.printed: str | None = None  # by the Python block before; None where it did not run
+        self.printed: str | None = None  # by the block before; None where it did not run
         self.saved: list[str] = []
 
     def run(self) -> None:
@@ -50,7 +55,9 @@ class Page:
             handler = {
                 "python": self.python,
                 "python gpu": self.python_on_gpu,
+                "python torch": self.python_with_torch,
                 "console": self.console,
+                "c": self.c,
                 "console fails": partial(self.console, status=1),
                 "text": self.text,
             }
@@ -75,6 +82,13 @@ class Page:
             compile(code, str(self.path), "exec")
             self.printed = None
 
+    def python_with_torch(self, code: str, line: int) -> None:
+        if find_spec("torch"):
+            self.python(code, line)
+        else:
+            compile(code, str(self.path), "exec")
+            self.printed = None
+
     def console(self, block: str, line: int, status: int = 0) -> None:
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, wanted = part.partition("\n")
@@ -84,6 +98,15 @@ class Page:
             result = CliRunner().invoke(main, words[1:], prog_name="tlxc")
             assert result.exit_code == status, f"line {line}: {result.output}"
             self.compare(wanted, result.stdout, line)
+
+    def c(self, code: str, line: int) -> None:
+        self.printed = None
+        if not NO_COMPILER:
+            saved = re.match(r"/\* (\w+)\.c \*/\n", code)
+            source = self.folder / (f"{saved[1]}.c" if saved else "block.c")
+            source.write_text(code, encoding="utf-8")
+            build_driver(self.folder)
+            _, self.printed = build_and_run(source, self.folder, self.folder)
 
     def text(self, block: str, line: int) -> None:
         if self.printed is not None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tlxc.runtime.descriptor import TensorDescriptor as TensorDescriptor
     from tlxc.runtime.hooks import launch_hook as launch_hook
     from tlxc.runtime.simulate import simulate as simulate
+    from tlxc.runtime.torch_op import torch_op as torch_op
     from tlxc.runtime.trap import explain_trap as explain_trap
     from tlxc.simulator.reports import SimulationError as SimulationError
 
@@ -44,6 +45,7 @@ _NAMES: dict[str, tuple[str, str | None]] = {
     "simulate": ("tlxc.runtime.simulate", "simulate"),
     "SimulationError": ("tlxc.simulator.reports", "SimulationError"),
     "launch_hook": ("tlxc.runtime.hooks", "launch_hook"),
+    "torch_op": ("tlxc.runtime.torch_op", "torch_op"),
     "explain_trap": ("tlxc.runtime.trap", "explain_trap"),
     "CompileError": ("tlxc.errors", "CompileError"),
     "TlxcError": ("tlxc.errors", "TlxcError"),

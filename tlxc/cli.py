@@ -6,20 +6,18 @@ Needs no GPU and opens no driver.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import difflib
-import hashlib
 import json
 import linecache
-import os
+import re
 import sys
 import textwrap
 import time
 import tokenize
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -29,11 +27,23 @@ import click
 
 from tlxc import __version__
 from tlxc.compiler import PASSES, Compiled, build, compile_kernel, compile_text, errors_at, run_passes
+from tlxc.deploy.grid import parse_grid
+from tlxc.deploy.signature import parse_signature, parse_value
+from tlxc.deploy.write import (
+    FILES,
+    KINDS,
+    FileError,
+    default_kinds,
+    exists_for,
+    write_file,
+    write_header,
+    write_target,
+)
 from tlxc.errors import CompileError, Location, TlxcError
 from tlxc.frontend.source import MISSING
 from tlxc.ir.core import Module
 from tlxc.ir.printer import Printer, print_module
-from tlxc.ir.types import DTYPES, Buffer, Descriptor, Pointer, Scalar, Tensor
+from tlxc.ir.types import Buffer, Descriptor, Pointer, Scalar, Tensor
 from tlxc.targets import Target, TargetError, all_targets, get_target
 
 if TYPE_CHECKING:
@@ -44,20 +54,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What a compilation leaves per vendor -> the suffix of its file; the last is the binary.
-FILES: dict[str, dict[str, str]] = {
-    "nvidia": {"tlxir": "tlxir", "llvm": "ll", "ptx": "ptx", "cubin": "cubin"},
-    "amd": {"tlxir": "tlxir", "llvm": "ll", "amdgcn": "s", "hsaco": "hsaco"},
-}
-EMIT = (*dict.fromkeys(name for files in FILES.values() for name in files), "json", "all")
+EMIT = (*KINDS, "all")
 # Options of a launch that commands take
 LAUNCH_OPTIONS = {"num_warps": "--num-warps N", "maxnreg": "--maxnreg N", "ctas_per_cga": "--ctas-per-cga X,Y,Z"}
-MAP_BYTES = 128  # of a tensor map
 STAGES = ("frontend", *(name for name, _ in PASSES))
-
-
-class FileError(TlxcError):
-    """The file that a command names cannot be loaded, has no such kernel, or cannot be written."""
 
 
 # -- the kernel that a command means ---------------------------------------------------------------------------------
@@ -142,19 +142,6 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-_WORDS = {"true": True, "false": False} | {prefix + t.name: t for t in DTYPES.values() for prefix in ("", "tl.")}
-
-
-def parse_value(text: str) -> Any:
-    """The value of `-D NAME=VALUE`: a Python literal, true, false or the name of a dtype; other text is a string."""
-    if text in _WORDS:
-        return _WORDS[text]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
 def parse_definitions(context: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for text in texts:
@@ -184,18 +171,28 @@ def parse_cluster(context: click.Context, parameter: click.Parameter, text: str 
         raise click.BadParameter(f"{text!r} is not one to three numbers with commas between, as 2,1,1.") from None
 
 
+def parse_name(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    if text is not None and not re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII):
+        raise click.BadParameter(f"{text!r} is no name in C; use letters, digits and _.")
+    return text
+
+
 def load_kernel(
-    reference: str, define: Mapping[str, Any], position: int | None, **options: Any
+    reference: str, define: Mapping[str, Any], types: str | None, position: int | None, **options: Any
 ) -> tuple[Kernel, Signature]:
-    """The kernel, and its signature for -D and the launch options; options that are None are the kernel's own.
-    `position`: of the configuration of a kernel that is tuned."""
+    """The kernel, and its signature for -D, --signature and the launch options; options that are None are the kernel's
+    own.  `position`: of the configuration of a kernel that is tuned."""
     from tlxc.runtime.autotune import ahead
 
     file, name = split_reference(reference)
     given = {name: value for name, value in options.items() if value is not None}
     kernel, constants, launch = ahead(find_kernel(load_file(file), file, name), position, define, given)
-    _check_definitions(kernel, constants)
-    return kernel, kernel.signature(**launch, **constants)
+    described: dict[str, Any] = parse_signature(types, kernel.__tlxc_source__.parameters) if types else {}
+    for name in described.keys() & constants.keys():
+        where = "-D" if name in define else "the configuration"
+        raise click.BadParameter(f"{name} is in --signature and in {where}.", param_hint="--signature")
+    _check_definitions(kernel, {**described, **constants})
+    return kernel, kernel.signature(**launch, **described, **constants)
 
 
 def load_ir(file: str, given: Mapping[str, Any]) -> tuple[Callable[[Target], Compiled], Signature]:
@@ -242,20 +239,7 @@ def _check_definitions(kernel: Kernel, define: Mapping[str, Any]) -> None:
         )
 
 
-# -- what compile writes and says ------------------------------------------------------------------------------------
-
-
-def write_file(path: Path, content: str | bytes) -> None:
-    """Writes a file in one step: whoever looks finds the old one or the whole new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
-        partial.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        raise FileError(f"{path} could not be written: {error.strerror}.") from error
+# -- what compile says ------------------------------------------------------------------------------------------------
 
 
 def resource_line(compiled: Compiled) -> str:
@@ -266,64 +250,6 @@ def resource_line(compiled: Compiled) -> str:
         f"{compiled.name} {compiled.target}: {compiled.registers} registers, {compiled.shared} bytes shared, {spills}, "
         f"{facts['threads']} threads; {assembler['name']} {assembler['version']} at {assembler['path']}"
     )
-
-
-def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, str]) -> dict[str, Any]:
-    """What a loader must know to launch the binary, as JSON-able data.  Sizes are bytes."""
-    facts = compiled.metadata
-    copied = ("registers", "spill_bytes", "stack_bytes", "notes", "assembler")
-    return {
-        "tlxc": __version__,
-        "name": compiled.name,
-        "target": compiled.target,
-        "num_warps": facts["num_warps"],
-        "maxnreg": facts["maxnreg"],
-        "cluster": facts["cluster"],
-        "threads": facts["threads"],
-        "shared": compiled.shared,
-        "workspace": _workspace_facts(facts["workspace"]),
-        "grid": "CTAs along x, y and z: tl.program_id(0), (1) and (2); a CTA has `threads` threads along x",
-        "params": [
-            _parameter_facts(name, argument, compiled_to)
-            for (name, argument), compiled_to in zip(signature.arguments, facts["params"])
-        ],
-        "constants": {name: _plain(value) for name, value in signature.constants},
-        "files": dict(files),
-        "sha256": hashlib.sha256(compiled.binary).hexdigest(),
-        **{name: facts[name] for name in copied},
-    }
-
-
-def _workspace_facts(size: int) -> dict[str, Any] | None:
-    """What the loader allocates for every launch and passes as one more parameter; None where the kernel takes none."""
-    if not size:
-        return None
-    return {"bytes_per_cta": size, "align": 128, "passed": "as a pointer after the params, to memory of this launch"}
-
-
-def _parameter_facts(name: str, argument: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """`requires` is what the code relies on: the loader checks it before a launch.  A descriptor is passed as a tensor
-    map of boxes of `box` elements (slowest dimension first) with a swizzle of so many bytes."""
-    if isinstance(argument.type, Descriptor):
-        tensor_map = {name: facts[name] for name in ("box", "swizzle")}
-        return {"name": name, "type": facts["type"], "size": MAP_BYTES, "requires": {"align": 64}, **tensor_map}
-    pointer = isinstance(argument.type, Pointer)
-    if pointer:
-        requires = {"align": max(argument.align, argument.type.dtype.bytes)}
-    else:
-        requires = {"divisible": argument.divisible} if argument.divisible > 1 else {}
-    return {
-        "name": name,
-        "type": str(argument.type),
-        "size": argument.type.bytes if pointer else argument.type.dtype.bytes,
-        "requires": requires,
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 # -- commands --------------------------------------------------------------------------------------------------------
@@ -359,6 +285,11 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
             "-D", "define", multiple=True, callback=parse_definitions, metavar="NAME=VALUE",
             help="Value of a tl.constexpr parameter: a number, true, false, a dtype such as float16, or text.",
         )  # fmt: skip
+        types = click.option(
+            "--signature", "types", metavar="TYPES",
+            help="Types of parameters in place of their annotations, in order or by name, with promises and "
+            "compile-time values, as '*f16:16, *f16, n=i32:16, BLOCK=1024'.",
+        )  # fmt: skip
         warps = click.option("--num-warps", type=int, metavar="N", help="Warps of a CTA [default: the kernel's own].")
         registers = click.option(
             "--maxnreg", type=int, metavar="N",
@@ -373,7 +304,7 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
             "--config", "position", type=click.IntRange(0), metavar="N",
             help="Configuration of a kernel that is tuned, counted from 0.",
         )  # fmt: skip
-        options = targets(define(warps(registers(cluster(config(command))))))
+        options = targets(types(define(warps(registers(cluster(config(command)))))))
         return click.argument("reference", metavar="FILE[:KERNEL]")(options)
 
     return decorate
@@ -397,10 +328,24 @@ def _of_a_kernel(several_targets: bool) -> Callable[[F], F]:
     metavar="DIR",
     help="Folder for the files [default: this one].",
 )
+@click.option(
+    "--name", callback=parse_name, metavar="NAME", help="What files and C functions are called [default: KERNEL]."
+)
+@click.option(
+    "--embed/--no-embed",
+    default=True,
+    help="Whether the header holds the cubins, or loads them from a folder that the program gives.",
+)
+@click.option(
+    "--grid",
+    metavar="X,Y,Z",
+    help="CTAs of a launch, as Python expressions of the kernel's integers, for the header: 'cdiv(n, BLOCK)'.",
+)
 @click.option("--timings", is_flag=True, help="How long each stage took.")
 def compile_command(
     reference: str,
     targets: tuple[Target, ...],
+    types: str | None,
     define: dict[str, Any],
     num_warps: int | None,
     maxnreg: int | None,
@@ -408,34 +353,51 @@ def compile_command(
     position: int | None,
     emit: Sequence[str],
     folder: Path,
+    name: str | None,
+    embed: bool,
+    grid: str | None,
     timings: bool,
 ) -> None:
     """Compiles a kernel to binaries, and says what it takes of the GPU.
 
     FILE is loaded as a module: what stands under `if __name__ == "__main__"` is not run.  KERNEL may be left out where
-    FILE has only one.  Parameter types come from the annotations, as in `x: tl.ptr(tl.float16), n: tl.int32`.  A file
-    of tile IR, KERNEL.tlxir, is compiled as it stands.
+    FILE has only one.  Parameter types come from the annotations, as in `x: tl.ptr(tl.float16), n: tl.int32`,
+    or from --signature.  A file of tile IR, KERNEL.tlxir, is compiled as it stands.
 
-    Files are named KERNEL.TARGET.SUFFIX; the json holds what a loader must know.
+    Files are named KERNEL.TARGET.SUFFIX; the json holds what a loader must know.  The header, KERNEL.h, is for C
+    programs and serves all NVIDIA targets of the command.
     """
-    for name in emit:
-        if name not in ("json", "all") and not any(name in FILES[target.vendor] for target in targets):
+    for kind in emit:
+        if kind != "all" and not exists_for(kind, targets):
             names = _listed([target.name for target in targets])
-            raise click.BadParameter(f"{name} does not exist for {names}.", param_hint="--emit")
+            raise click.BadParameter(f"{kind} does not exist for {names}.", param_hint="--emit")
     options = {"num_warps": num_warps, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
     if reference.endswith(".tlxir"):
-        compile_for, signature = load_ir(reference, {"-D": define, "--config": position is not None, **options})
+        fixed = {"-D": define, "--signature": types, "--config": position is not None, **options}
+        compile_for, signature = load_ir(reference, fixed)
     else:
-        kernel, signature = load_kernel(reference, define, position, **options)
+        kernel, signature = load_kernel(reference, define, types, position, **options)
         compile_for = partial(compile_kernel, kernel.__tlxc_source__, signature)
+    kinds = set(KINDS if "all" in emit else emit or default_kinds(targets))
+    header = "header" in kinds and exists_for("header", targets)
+    if grid is not None and not header:
+        raise click.BadParameter("only the header computes a grid; add --emit header.", param_hint="--grid")
+    if grid is not None:
+        parse_grid(grid, signature)  # before anything is compiled
+    if header and not embed:
+        kinds.add("cubin")
+    made = []
     for target in targets:
         compiled = compile_for(target)
-        _write(compiled, signature, target, emit, folder)
+        write_target(compiled, signature, target, kinds, folder, name or compiled.name)
+        made.append(compiled)
         click.echo(resource_line(compiled))
         for note in compiled.metadata["notes"]:
             click.echo(f"  note: {note}")
         if timings:
             click.echo(timing_table(compiled.metadata["timings"]))
+    if header:
+        write_header(made, signature, folder, name or made[0].name, embed, grid)
 
 
 def timing_table(stages: Mapping[str, float]) -> str:
@@ -443,18 +405,6 @@ def timing_table(stages: Mapping[str, float]) -> str:
     total = sum(stages.values())
     rows = [*stages.items(), ("total", total)]
     return "\n".join(f"  {name:<14} {ms:9.2f} ms {100 * ms / total:6.1f} %" for name, ms in rows)
-
-
-def _write(compiled: Compiled, signature: Signature, target: Target, emit: Sequence[str], folder: Path) -> None:
-    suffixes = FILES[target.vendor]
-    default = [list(suffixes)[-1], "json"]
-    wanted = [*suffixes, "json"] if "all" in emit else emit or default
-    stem = f"{compiled.name}.{target.name}"
-    files = {name: f"{stem}.{suffix}" for name, suffix in suffixes.items() if name in wanted}
-    for name, file in files.items():
-        write_file(folder / file, compiled.asm[name])
-    if "json" in wanted:  # last: where it stands, the files that it names stand too
-        write_file(folder / f"{stem}.json", json.dumps(launch_facts(compiled, signature, files), indent=2) + "\n")
 
 
 @main.command("inspect")
@@ -475,6 +425,7 @@ def _write(compiled: Compiled, signature: Signature, target: Target, emit: Seque
 def inspect_command(
     reference: str,
     target: Target,
+    types: str | None,
     define: dict[str, Any],
     num_warps: int | None,
     maxnreg: int | None,
@@ -494,7 +445,7 @@ def inspect_command(
         if name not in (*FILES[target.vendor], *(["sass"] if target.vendor == "nvidia" else [])):
             raise click.BadParameter(f"{name} does not exist for {target.name}.", param_hint=f"--{name}")
     options = {"num_warps": num_warps, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
-    kernel, signature = load_kernel(reference, define, position, **options)
+    kernel, signature = load_kernel(reference, define, types, position, **options)
     if not wanted or layouts or memory:
         module = lowered(kernel, signature, target, after)
         views = [show(module) for given, show in ((layouts, layout_table), (memory, memory_table)) if given]

@@ -22,7 +22,7 @@ from .core import (
     elementwise,
     tensor,
 )
-from .promotion import is_literal
+from .promotion import is_literal, is_symbolic
 from .shape import broadcast_all
 
 _ARITHMETIC = {"+": "add", "-": "sub", "*": "mul"}
@@ -389,14 +389,15 @@ def rsqrt(x: Any) -> tensor:
 def cdiv(a: Any, b: Any) -> Any:
     """The integer quotient a / b rounded up; exact for all signs, with no overflow on the way.
 
-    dtypes: integers after promotion.  Two Python ints give a Python int; run-time values give a scalar or tile.
+    dtypes: integers after promotion.  Two Python ints give a Python int, or a torch.SymInt where one of them is one;
+    run-time values give a scalar or tile.
     Targets: all.  Errors: floats; a signed with an unsigned run-time value; the constant divisor 0.
     Instruction: `div` and `rem`, a comparison and an addition; a shift where b is a constant power of two.
     """
     if isinstance(a, float) or isinstance(b, float):
         raise float_division_error("cdiv")
-    if is_literal(a) and is_literal(b):
-        if b == 0:
+    if (is_literal(a) and is_literal(b)) or is_symbolic(a) or is_symbolic(b):
+        if is_literal(b) and b == 0:
             raise zero_division_error("cdiv")
         return -(-a // b)
     dtype = promotion.arithmetic(common_dtype(a, b))

@@ -41,6 +41,11 @@ def is_literal(x: object) -> bool:
     return isinstance(x, (bool, int, float))
 
 
+def is_symbolic(x: object) -> bool:
+    """An integer of the host that stands for any, as the extents of a tensor are while torch traces (torch.SymInt)."""
+    return hasattr(type(x), "__sym_float__")
+
+
 def kind_rank(x: DType | Literal) -> int:
     """0 for bool, 1 for integers, 2 for floats, of a dtype or a literal."""
     if isinstance(x, DType):

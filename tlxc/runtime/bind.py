@@ -23,6 +23,7 @@ from tlxc.runtime.descriptor import DescriptorError, TensorDescriptor
 from tlxc.runtime.fast_bind import OPTIONS, Given, Host, generate
 from tlxc.runtime.grid import MAX_CLUSTER, Cluster, cluster_shape
 from tlxc.runtime.launcher import FLOAT, INTEGER, MAP, SKIP
+from tlxc.runtime.text_types import parse_type
 from tlxc.runtime.tokens import ALIGN, as_python, freeze
 from tlxc.targets import all_targets
 
@@ -49,17 +50,11 @@ class Bound:
     device: int | None
 
 
-_TEXT_DTYPES = {t.short: t for t in ir.DTYPES.values()} | {
-    "fp16": ir.float16,
-    "fp32": ir.float32,
-}
-
-
 def declared(annotation: Any) -> Argument | None:
     """The argument that an annotation declares, or None for one that says nothing about the type (as `int` does).
 
     A dtype or pointer of `tl`, one with promises (`tl.ptr(dtype, align=16)`, `tl.divisible(dtype, 16)`), a descriptor
-    (`tlx.tensor_descriptor_type(dtype, block_shape)`), an `Argument`, or text as in "i32", "*fp16".
+    (`tlx.tensor_descriptor_type(dtype, block_shape)`), an `Argument`, or text as in "i32", "*fp16" (see `text_types`).
     """
     if isinstance(annotation, Declared):
         return Argument(annotation.type, annotation.align, annotation.divisible)
@@ -69,9 +64,7 @@ def declared(annotation: Any) -> Argument | None:
         return Argument(ir.Scalar(annotation))
     if isinstance(annotation, (ir.Scalar, ir.Pointer, ir.Descriptor)):
         return Argument(annotation)
-    if isinstance(annotation, str) and (dtype := _TEXT_DTYPES.get(annotation.lstrip("*"))):
-        return Argument(ir.Pointer(dtype) if annotation.startswith("*") else ir.Scalar(dtype))
-    return None
+    return parse_type(annotation) if isinstance(annotation, str) else None
 
 
 class Binder:
@@ -128,12 +121,14 @@ class Binder:
                 raise ArgumentError(
                     f"{self.where}: the parameter `{p.name}` has the name of a launch option; rename it."
                 )
-            argument = self.declared[p.name]
-            if argument and isinstance(argument.type, ir.Scalar) and argument.type.dtype in (ir.float16, ir.bfloat16):
-                raise ArgumentError(
-                    f"{self.where}: the number `{p.name}` is declared {argument.type.dtype!r}; numbers are passed as "
-                    "tl.float32, so declare that and convert in the kernel."
-                )
+            self._check_number(p.name, self.declared[p.name])
+
+    def _check_number(self, name: str, argument: Argument | None) -> None:
+        if argument and isinstance(argument.type, ir.Scalar) and argument.type.dtype in (ir.float16, ir.bfloat16):
+            raise ArgumentError(
+                f"{self.where}: the number `{name}` is declared {argument.type.dtype!r}; numbers are passed as "
+                "tl.float32, so declare that and convert in the kernel."
+            )
 
     # -- matching arguments and parameters
 
@@ -216,7 +211,8 @@ class Binder:
         maxnreg: Any = MISSING,
         ctas_per_cga: Any = MISSING,
     ) -> Signature:
-        """The signature that the annotations declare, for compiling ahead of time: nothing else is assumed.
+        """The signature that the annotations declare, for compiling ahead of time: nothing else is assumed.  A
+        type in `constants` takes the place of the annotation of a run-time parameter.
 
         `num_warps` None, `maxnreg` and `ctas_per_cga` MISSING stand for the kernel's own; None is no limit and no
         cluster.
@@ -226,7 +222,11 @@ class Binder:
         run_time, fixed = [], []
         for p in self.parameters:
             argument = self.declared[p.name]
-            if p.name in constants:
+            given = None if p.constexpr else declared(constants.get(p.name))
+            if given is not None:
+                self._check_number(p.name, given)
+                run_time.append((p.name, given))
+            elif p.name in constants:
                 fixed.append((p.name, as_python(constants[p.name])))
             elif p.constexpr and p.default is MISSING:
                 raise ArgumentError(self._missing([p]))

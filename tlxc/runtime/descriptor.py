@@ -19,6 +19,7 @@ from tlxc.frontend.signature import Argument
 from tlxc.ir import types as ir
 from tlxc.runtime import cuda
 from tlxc.runtime.arrays import dtype_of, interface_dtype, is_array, is_numpy, stand_in
+from tlxc.runtime.fake import holds_no_data, is_fake
 
 MAP_BYTES = 128
 MAX_RANK = 5
@@ -54,7 +55,8 @@ class TensorDescriptor:
     ) -> None:
         self.base, self.shape, self.strides, self.block_shape, self.padding = base, shape, strides, block_shape, padding
         self._maps: dict[Any, tuple[Any, TensorMap]] | None = None
-        self.check()
+        if not holds_no_data(base):
+            self.check()
 
     def __repr__(self) -> str:
         return (
@@ -65,6 +67,8 @@ class TensorDescriptor:
     @classmethod
     def from_tensor(cls, tensor: Any, block_shape: Sequence[int], padding: str = "zero") -> TensorDescriptor:
         """A descriptor of a whole tensor, with the strides that it has."""
+        if is_fake(tensor):
+            return cls(tensor, tensor.shape, tensor.stride(), block_shape, padding)
         try:
             # Descriptors like one that was right are right; a sum tells 64 from 64.0.
             shape, strides = tensor.shape, tensor.stride()
@@ -77,6 +81,8 @@ class TensorDescriptor:
         except (AttributeError, TypeError):  # no tensor, or no extents
             return cls(tensor, tensor.shape, _strides(tensor), block_shape, padding)
         made = cls(tensor, shape, strides, block_shape, padding)
+        if holds_no_data(tensor):  # and was not checked
+            return made
         if len(_right) >= _MOST_RIGHT:
             _right.clear()
         _right.add(like)

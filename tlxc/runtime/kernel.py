@@ -20,12 +20,14 @@ from tlxc.frontend.source import MISSING, Source
 from tlxc.runtime import cuda, hooks, native, simulate
 from tlxc.runtime.artifact import CompiledKernel, assembler_for, build, facts_of
 from tlxc.runtime.bind import ArgumentError, Binder, Bound
+from tlxc.runtime.fake import is_void
 from tlxc.runtime.fast_bind import Given, Key, Plan, current_device
 from tlxc.runtime.forks import FIRST_USE
 from tlxc.runtime.grid import Cluster, check_cluster, extents
 from tlxc.runtime.guards import GuardedCalls, Specialised, prepare
 from tlxc.runtime.launcher import MAP, SKIP, MapShape, Ready
 from tlxc.runtime.streams import current_stream, handle_of, torch_stream
+from tlxc.runtime.untraced import untraced
 from tlxc.runtime.variants import Variant, explain, log, variant
 from tlxc.targets import Target, get_target
 
@@ -148,7 +150,8 @@ class Kernel:
         self, num_warps: int | None = None, *, maxnreg: Any = MISSING, ctas_per_cga: Any = MISSING, **constants: Any
     ) -> Signature:
         """What the annotations declare, for compiling ahead of time: constants by name, nothing else assumed.  Options
-        that are not given are the kernel's own."""
+        that are not given are the kernel's own.  A run-time parameter may be given a type by name, in place of its
+        annotation, as `n=tl.divisible(tl.int32, 16)`."""
         return self._binder.declared_signature(constants, num_warps, maxnreg, ctas_per_cga)
 
     def compile(
@@ -224,6 +227,7 @@ class Kernel:
         known = Specialised(self._binder.parameters, self._binder.declared, frozenset(self._binder.plain))
         return GuardedCalls(self._long_way, known, self._raise)
 
+    @untraced
     def _first_run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Stands for what launches until that is wanted: decorating a function shall cost nothing."""
         with FIRST_USE:
@@ -232,11 +236,14 @@ class Kernel:
             self._run = self._calls.run if native.available() else self._long_way
             return compiled
 
+    @untraced
     def _long_way(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """A launch by the generated function, from which native code learns how to do the next one like it."""
         if grid.__class__ is not tuple:
-            given = self._functions[1](*args, **kwargs)
-            return self._run(self._extents(grid, self._binder.check(given)), *args, **kwargs)
+            arguments = self._binder.check(self._functions[1](*args, **kwargs))
+            if is_void(self.name, arguments.values()):
+                return None
+            return self._run(self._extents(grid, arguments), *args, **kwargs)
         compiled = self._functions[0](grid, *args, **kwargs)
         if compiled is not None and native.available():
             self._calls.learn(self.state, compiled, args, kwargs)
@@ -279,9 +286,11 @@ class Kernel:
     def _ready(
         self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Plan | None, Cluster, int, dict[str, Any]]:
-        """(plan, CTAs, device, arguments by name) of a call, compiled and loaded; no plan for an empty grid."""
+        """(plan, CTAs, device, arguments by name) of a call, compiled and loaded; no plan where nothing launches."""
         version = self.renew()
         arguments = self._binder.check(self._functions[1](*args, **kwargs))
+        if is_void(self.name, arguments.values()):
+            return None, (0, 0, 0), 0, arguments
         bound, sizes = self._binder.resolve(arguments), self._extents(grid, arguments)
         check_cluster(sizes, bound.signature.cluster)
         device = current_device() if bound.device is None else bound.device
@@ -316,6 +325,8 @@ class Kernel:
         version = self.state
         arguments = self._binder.check(given)
         plan = version.plans.get(key) if _hashable(key) else None
+        if plan is None and is_void(self.name, arguments.values()):
+            return None
         bound = self._binder.resolve(arguments) if plan is None else None
         sizes = extents(grid)
         if 0 in sizes:

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 from tlxc.errors import TlxcError
 from tlxc.runtime.arrays import is_array, is_numpy
 from tlxc.runtime.descriptor import TensorDescriptor
+from tlxc.runtime.fake import is_void
 from tlxc.runtime.grid import check_cluster, extents
 from tlxc.runtime.progress import PATIENCE, progress
 from tlxc.runtime.tokens import as_python
+from tlxc.runtime.untraced import untraced
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -82,8 +84,11 @@ class Simulation:
 
             write(self.timeline, self._trace)
 
+    @untraced
     def launch(self, kernel: Kernel, grid: Any, /, *args: Any, **kwargs: Any) -> None:
         """Runs one grid to its end; raises `SimulationError` where it does something wrong."""
+        if is_void(kernel.name, (*args, *kwargs.values())):
+            return
         made = prepare(self.target, kernel, grid, args, kwargs)
         if made is not None:
             self.run(made)

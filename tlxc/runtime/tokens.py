@@ -17,6 +17,7 @@ from tlxc.ir import types as ir
 from tlxc.language.core import constexpr
 from tlxc.runtime.arrays import interface_dtype
 from tlxc.runtime.descriptor import TensorDescriptor
+from tlxc.runtime.fake import is_fake
 
 ALIGN = 16  # bytes, and the divisor that integers are tested for
 ONE = "1"
@@ -160,9 +161,13 @@ class Scanner:
         if value is None:
             return None, None, None
         if value.__class__ is TensorDescriptor:
+            if is_fake(value.base):
+                return REFUSED, None, None
             return value.token(), value, value.device
         align = max(ALIGN, wanted.align) if wanted else ALIGN
         if hasattr(value, "data_ptr") and hasattr(value, "get_device"):
+            if is_fake(value):
+                return REFUSED, None, None
             self.arrays.add(type(value))
             address = value.data_ptr()
             return (self.odd[value.dtype] if address % align else value.dtype), address, value.get_device()

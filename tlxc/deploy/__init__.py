@@ -1,0 +1,1 @@
+"""What other programs need to launch compiled kernels: facts as JSON, and a C header."""
