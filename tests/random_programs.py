@@ -13,9 +13,11 @@ that most programs have one right answer, bit for bit.
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from random_kernels.control import product, statement
 from random_kernels.elementwise import HELPERS
 from random_kernels.memory import load, store
 from random_kernels.shapes import powers
-from random_kernels.writer import Shape, Writer, is_scalar, is_tile
+from random_kernels.writer import Shape, Val, Writer
 
 EXTENTS = (1, 2, 4, 8, 16, 16, 32, 32, 64, 3, 5, 12, 24, 40)
 TALL = ((64, 64), (128, 32), (16, 128), (96, 32), (256, 8), (8, 192))
@@ -73,13 +75,18 @@ def generate(seed: int) -> RandomProgram:
         load(w, ())
     for _ in range(w.random.randint(6, 20)):
         statement(w)
-    tiles, scalars = ([v for v in w.known if test(v)] for test in (is_tile, is_scalar))
-    for v in w.random.sample(tiles[:-3], min(2, len(tiles[:-3]))) + tiles[-3:] + scalars[-1:]:
+    for v in _results(w):
         store(w, v)
     head = ["import tlxc", "from tlxc import tl, tlx", "", "", HELPERS, "", "@tlxc.kernel"]
     arguments = {**w.arrays, **w.outs, **w.numbers}
     lines = [*head, f"def program({', '.join(arguments)}):", "    pid = tl.program_id(0)", *w.lines, ""]
     return RandomProgram(seed, "\n".join(lines), arguments, (w.programs,), w.num_warps, w.matrix)
+
+
+def _results(w: Writer) -> list[Val]:
+    """What nothing else was made of, and the last of all; at most ten."""
+    uses = Counter(re.findall(r"\bv\d+\b", "\n".join(w.lines)))
+    return [v for v in w.known if uses[v.name] == 1 or v in w.known[-2:]][-10:]
 
 
 def _shape(w: Writer) -> Shape:
