@@ -36,9 +36,36 @@ def softmax_step(s, highest, total, scale):
     sums are multiplied by, since `highest` has grown."""
     before = highest
     highest = tl.maximum(highest, tl.max(s, 1))
-    p = tl.exp2(s * scale - (highest * scale)[:, None])
-    alpha = tl.exp2((before - highest) * scale)
+    p = tl.exp2(s * scale - (highest * scale)[:, None], ftz=True)
+    alpha = tl.exp2((before - highest) * scale, ftz=True)
     return p, highest, total * alpha + tl.sum(p, 1), alpha
+
+
+def load(desc, buffer, where, barrier):
+    """Starts a copy and announces its bytes."""
+    tlx.barrier_expect_bytes(barrier, buffer.shape[1] * buffer.shape[2] * tlx.size_of(buffer.dtype))
+    tlx.async_descriptor_load(desc, buffer, where, barrier)
+
+
+def load_blocks(k_desc, v_desc, k, v, k_full, k_empty, v_full, v_empty, head, blocks, count, STAGES: tl.constexpr):
+    """Loads the blocks of K and V of a head, from the last one on; `count` blocks were loaded before."""
+    BN: tl.constexpr = k.shape[1]
+    for block in range(blocks - 1, -1, -1):
+        stage, phase = tlx.get_bufidx_phase(count, STAGES)
+        tlx.barrier_wait(k_empty[stage], phase ^ 1)
+        load(k_desc, k[stage], [head, block * BN, 0], k_full[stage])
+        tlx.barrier_wait(v_empty[stage], phase ^ 1)
+        load(v_desc, v[stage], [head, block * BN, 0], v_full[stage])
+        count += 1
+    return count
+
+
+def store_rows(o_desc, lse, buffer, acc, highest, total, head, row, N, scale):
+    """Stores the rows that a consumer is done with: O by way of `buffer`, and the log-sum-exp."""
+    rows = row + tl.arange(0, acc.shape[0])
+    tl.store(lse + head * N + rows, highest * scale + tl.log2(total) * LN_2, mask=rows < N)
+    tlx.local_store(as_matrix(buffer), (acc * (1.0 / total)[:, None]).to(buffer.dtype))
+    tlx.async_descriptor_store(o_desc, buffer, [head, row, 0])
 
 
 def block_range(row, N, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):

@@ -14,7 +14,7 @@ from functools import partial
 
 import _attention
 import _support
-from _attention import LN_2, LOG2_E, LOWEST, as_matrix, block_range, mask_scores, softmax_step
+from _attention import LOG2_E, LOWEST, as_matrix, block_range, load, load_blocks, mask_scores, softmax_step, store_rows
 
 import tlxc
 from tlxc import tl, tlx
@@ -50,22 +50,13 @@ def attention(
     head = tl.program_id(1)
     start = (tl.num_programs(0) - 1 - tl.program_id(0)) * 64 * CONSUMERS  # those with most keys come first
     blocks, whole = block_range(start, N, 64 * CONSUMERS, BN, CAUSAL)
-    BYTES: tl.constexpr = BN * D * tlx.size_of(dtype)
 
     with tlx.async_tasks():
         with tlx.async_task("default", num_regs=24):
             for i in tl.static_range(CONSUMERS):
-                tlx.barrier_expect_bytes(q_full[i], 64 * D * tlx.size_of(dtype))
-                tlx.async_descriptor_load(q_desc, q[i], [head, start + 64 * i, 0], q_full[i])
-            for i in range(blocks):
-                stage, phase = tlx.get_bufidx_phase(i, STAGES)
-                where = [head // GROUP, (blocks - 1 - i) * BN, 0]
-                tlx.barrier_wait(k_empty[stage], phase ^ 1)
-                tlx.barrier_expect_bytes(k_full[stage], BYTES)
-                tlx.async_descriptor_load(k_desc, k[stage], where, k_full[stage])
-                tlx.barrier_wait(v_empty[stage], phase ^ 1)
-                tlx.barrier_expect_bytes(v_full[stage], BYTES)
-                tlx.async_descriptor_load(v_desc, v[stage], where, v_full[stage])
+                load(q_desc, q[i], [head, start + 64 * i, 0], q_full[i])
+            of_kv = k_full, k_empty, v_full, v_empty
+            load_blocks(k_desc, v_desc, k, v, *of_kv, head // GROUP, blocks, 0, STAGES)
 
         with tlx.async_task(num_warps=4, num_regs=REGISTERS, replicate=CONSUMERS):
             me = tlx.async_task_replica_id()
@@ -90,10 +81,7 @@ def attention(
                     acc = tlx.async_dot(p.to(dtype), as_matrix(v[stage]), acc)
                     acc = tlx.async_dot_wait(0, acc)
                     tlx.barrier_arrive(v_empty[stage])
-            rows = row + tl.arange(0, 64)
-            tl.store(lse + head * N + rows, highest * scale + tl.log2(total) * LN_2, mask=rows < N)
-            tlx.local_store(as_matrix(q[me]), (acc / total[:, None]).to(dtype))
-            tlx.async_descriptor_store(o_desc, q[me], [head, row, 0])
+            store_rows(o_desc, lse, q[me], acc, highest, total, head, row, N, scale)
             tlx.async_descriptor_store_wait(0)
 
 

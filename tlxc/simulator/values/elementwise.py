@@ -81,10 +81,18 @@ def rsqrt(x: Value) -> Value:
     return F32.type(1) / np.sqrt(x)
 
 
+def exp2(x: Value, ftz: bool) -> Value:
+    """2**x; with `ftz` denormals of f32 are zero before and after."""
+    return _flush(np.exp2(_flush(x))) if ftz else np.exp2(x)
+
+
+def _flush(x: Value) -> Value:
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(F32.type(0), x), x)[()]
+
+
 UNARY: dict[str, Callable[[Value], Value]] = {
     "neg": operator.neg,
     "abs": operator.abs,
-    "exp2": np.exp2,
     "log2": np.log2,
     "sqrt": np.sqrt,
     "rsqrt": rsqrt,
