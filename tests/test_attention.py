@@ -46,7 +46,7 @@ def reference(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]
     return p @ v / total, (top + np.log(total))[..., 0]
 
 
-@pytest.mark.parametrize("example", ["hopper_attention_ws"])
+@pytest.mark.parametrize("example", ["hopper_attention_ws", "hopper_attention_pipelined"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_attention(example: str, case: tuple[Any, ...]) -> None:
     n, d, bn, consumers, heads, group, causal, dtype = case
