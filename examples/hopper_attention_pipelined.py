@@ -21,15 +21,6 @@ import tlxc
 from tlxc import tl, tlx
 
 
-def take_turn(me):
-    """Waits until the consumer before this one has started its products; barriers from 8 on hand the turn round."""
-    tlx.named_barrier_wait(8 + me, 256)
-
-
-def pass_turn(next):
-    tlx.named_barrier_arrive(8 + next, 256)
-
-
 @tlxc.kernel(num_warps=4)
 def attention(
     q_desc: tlx.tensor_descriptor_type(tl.float16, (1, 64, 128)),
@@ -58,6 +49,7 @@ def attention(
     k_full, v_full = tlx.alloc_barriers(STAGES), tlx.alloc_barriers(STAGES)
     k_empty = tlx.alloc_barriers(STAGES, arrive_count=CONSUMERS)
     v_empty = tlx.alloc_barriers(STAGES, arrive_count=CONSUMERS)
+    turn = tlx.alloc_barriers(CONSUMERS)
     head = tl.program_id(1)
     start = (tl.num_programs(0) - 1 - tl.program_id(0)) * 64 * CONSUMERS  # those with most keys come first
     blocks, whole = block_range(start, N, 64 * CONSUMERS, BN, CAUSAL)
@@ -71,6 +63,7 @@ def attention(
 
         with tlx.async_task(num_warps=4, num_regs=REGISTERS, replicate=CONSUMERS):
             me = tlx.async_task_replica_id()
+            first = 1 if me == 0 else 0  # no one passes on the first turn of consumer 0
             row = start + 64 * me
             queries = as_matrix(q[me])
             to_base_2 = scale * LOG2_E
@@ -82,8 +75,6 @@ def attention(
             highest, total = tl.full((64,), LOWEST, tl.float32), tl.zeros((64,), tl.float32)
             p, highest, total, alpha = softmax_step(s, highest, total, to_base_2)
             acc, p = tl.zeros((64, D), tl.float32), p.to(dtype)
-            if TURNS and me == CONSUMERS - 1:
-                pass_turn(0)
             for masked in tl.static_range(1 if CAUSAL else 0, -1, -1):
                 last = blocks - 2 if masked or not CAUSAL else min(blocks - 2, whole - 1)
                 for block in range(last, (whole if masked else 0) - 1, -1):
@@ -93,11 +84,11 @@ def attention(
                     tlx.barrier_wait(k_full[stage], phase)
                     tlx.barrier_wait(v_full[old], old_phase)
                     if TURNS:
-                        take_turn(me)
+                        tlx.barrier_wait(turn[me], (count - 1 + first) & 1)
                     s = tlx.async_dot(queries, tlx.local_trans(as_matrix(k[stage])))
                     acc = tlx.async_dot(p, as_matrix(v[old]), acc)
                     if TURNS:
-                        pass_turn((me + 1) % CONSUMERS)
+                        tlx.barrier_arrive(turn[(me + 1) % CONSUMERS])
                     s = tlx.async_dot_wait(1, s)
                     tlx.barrier_arrive(k_empty[stage])
                     if masked:
@@ -106,8 +97,6 @@ def attention(
                     acc = tlx.async_dot_wait(0, acc)
                     tlx.barrier_arrive(v_empty[old])
                     acc, p = acc * alpha[:, None], p.to(dtype)
-            if TURNS and me == 0:
-                take_turn(0)
             last, last_phase = tlx.get_bufidx_phase(blocks - 1, STAGES)
             tlx.barrier_wait(v_full[last], last_phase)
             acc = tlx.async_dot_wait(0, tlx.async_dot(p, as_matrix(v[last]), acc))
@@ -120,6 +109,12 @@ def attention(
 def example():
     """Two heads of ragged sequences."""
     return (2, 2), _attention.example(2, 200, 64, 64, 64)
+
+
+@attention.example
+def turns():
+    """Three consumers in turn."""
+    return (1, 1), _attention.example(1, 200, 64, 64, 64, CONSUMERS=3, TURNS=True, REGISTERS=160)
 
 
 @attention.example
@@ -145,7 +140,10 @@ def launch(q, k, v, o, lse, causal=False, **constants) -> None:
 
 def check(torch) -> None:
     _attention.check(torch, launch)
+    _attention.check(torch, launch, TURNS=True)
     _attention.check(torch, launch, d=64, CONSUMERS=3, REGISTERS=160)
+    _attention.check(torch, launch, CONSUMERS=3, REGISTERS=160, BN=80, TURNS=True)
+    _attention.check(torch, launch, d=64, CONSUMERS=4, REGISTERS=112, BN=64)
 
 
 if __name__ == "__main__":

@@ -46,9 +46,16 @@ def reference(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]
     return p @ v / total, (top + np.log(total))[..., 0]
 
 
-@pytest.mark.parametrize("example", ["hopper_attention_ws", "hopper_attention_pipelined"])
+EXAMPLES_AND_OPTIONS = [
+    ("hopper_attention_ws", {}),
+    ("hopper_attention_pipelined", {}),
+    ("hopper_attention_pipelined", {"TURNS": True}),
+]
+
+
+@pytest.mark.parametrize(("example", "more"), EXAMPLES_AND_OPTIONS, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_attention(example: str, case: tuple[Any, ...]) -> None:
+def test_attention(example: str, more: dict[str, Any], case: tuple[Any, ...]) -> None:
     n, d, bn, consumers, heads, group, causal, dtype = case
     rng = np.random.default_rng(n)
     q, k, v = (rng.standard_normal((h, n, d)).astype(dtype) for h in (heads, heads // group, heads // group))
@@ -56,7 +63,7 @@ def test_attention(example: str, case: tuple[Any, ...]) -> None:
     kernel = importlib.import_module(example).attention
     described = [Blocks(x, (1, rows, d)) for x, rows in ((q, 64), (k, bn), (v, bn), (o, 64))]
     grid = (tlxc.cdiv(n, 64 * consumers), heads)
-    options = {"D": d, "BN": bn, "CONSUMERS": consumers, "GROUP": group, "CAUSAL": causal, "REGISTERS": 160}
+    options = {"D": d, "BN": bn, "CONSUMERS": consumers, "GROUP": group, "CAUSAL": causal, "REGISTERS": 160, **more}
     emulate(kernel, grid, *described, lse, n, d**-0.5, **options)
     wanted, wanted_lse = reference(q, k, v, causal)
     error = np.linalg.norm(o.astype(np.float64) - wanted) / np.linalg.norm(wanted)

@@ -105,8 +105,8 @@ _UNARY = (
         "exp2",
         "float",
         "",
-        "2**x in fp32: `ex2.approx.f32` (NVIDIA, max relative error 2**-22), `v_exp_f32` (AMD).  `ftz`: denormals, of x "
-        "and of the result, are zero.",
+        "2**x in fp32: `ex2.approx.f32` (NVIDIA, max relative error 2**-22), `v_exp_f32` (AMD).  `ftz`: denormals, of "
+        "x and of the result, are zero.",
     ),
     ("log2", "float", "", "log2(x) in fp32: `lg2.approx.f32` (NVIDIA), `v_log_f32` (AMD)."),
     ("sqrt", "float", "", "Square root in fp32, round to nearest: `sqrt.rn.f32`."),
