@@ -26,6 +26,8 @@ REFUSED = {  # example -> start of a target's name -> the error
     "hopper_gemm_pipelined": _WGMMA,
     "hopper_gemm_cooperative": _WGMMA,
     "hopper_gemm_pingpong": _WGMMA,
+    "hopper_attention_ws": _WGMMA,
+    "hopper_attention_pipelined": _WGMMA,
 }
 
 

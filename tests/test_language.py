@@ -339,6 +339,11 @@ def test_exp_and_log_are_expansions(k: Kernel) -> None:
     )
 
 
+def test_exp2_may_flush_denormals(k: Kernel) -> None:
+    tl.exp2(k.param(tl.float32, "x"), ftz=True)
+    assert k.text() == "%0 = exp2 %x {ftz = true} : f32"
+
+
 def test_elementary_function_of_a_literal_is_a_float32_scalar(k: Kernel) -> None:
     assert tl.sqrt(2.0).type == Scalar(tl.float32)
 

@@ -121,6 +121,11 @@ CASES: list[tuple[str, Callable[[Kernel], Any], str]] = [
         "  fix: write x * x, or tl.exp2(y * tl.log2(x)) for floats",
     ),
     (
+        "exp2_ftz",
+        lambda k: tl.exp2(1.0, ftz=k.param(tl.int1, "flag")),
+        "error: ftz of tl.exp2 is a compile-time bool\n  found: a scalar tl.int1\n  allowed: True or False",
+    ),
+    (
         "matmul",
         lambda k: k.tile(tl.float16, 16, 16) @ k.tile(tl.float16, 16, 16),
         "error: there is no operator `@` on run-time values\n"

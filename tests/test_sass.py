@@ -213,3 +213,47 @@ def test_a_map_is_written_and_acquired_outside_of_the_loop_that_copies_by_it() -
     code, _ = parse(sass)
     counts = Counter(name for name, _ in code)
     assert counts["UTMACCTL.IV"] == 2 and not made.spill_bytes
+
+
+# ------------------------------------------------------------------------------------------------------------ attention
+# (example, options, products of a block, per block: accesses to the special function unit, most instructions)
+ATTENTION: list[tuple[str, dict[str, Any], dict[str, int], int, int]] = [
+    ("hopper_attention_ws", {}, {"64x128x16": 16}, 66, 480),
+    ("hopper_attention_pipelined", {}, {"64x128x16": 16}, 66, 485),
+    ("hopper_attention_pipelined", {"TURNS": True}, {"64x128x16": 16}, 66, 495),
+    (
+        "hopper_attention_pipelined",
+        {"CONSUMERS": 3, "BN": 80, "REGISTERS": 160},
+        {"64x80x16": 8, "64x128x16": 5},
+        42,
+        370,
+    ),
+    (
+        "hopper_attention_pipelined",
+        {"D": 64, "CONSUMERS": 4, "BN": 64, "REGISTERS": 112},
+        {"64x64x16": 8},
+        34,
+        285,
+    ),
+]
+
+
+@pytest.mark.parametrize(("example", "options", "products", "special", "most"), ATTENTION, ids=str)
+def test_main_loop_of_attention(
+    example: str, options: dict[str, Any], products: dict[str, int], special: int, most: int
+) -> None:
+    """P goes from one product to the next without a shuffle or a move; only the maxima of rows cross lanes."""
+    d, bn = options.get("D", 128), options.get("BN", 128)
+    blocks = [
+        tlxc.TensorDescriptor(tl.float16, (32, SIZE, d), (SIZE * d, d, 1), (1, rows, d)) for rows in (64, bn, bn, 64)
+    ]
+    made = importlib.import_module(example).attention.warmup(*blocks, tl.float32, SIZE, 0.1, target="sm_90", **options)
+    sass = disassemble(made.asm["cubin"])
+    assert not made.notes and made.spill_bytes == 0 and not re.search(r"\b(STL|LDL)\b", sass)
+    loop = min(loops_around(sass, "MUFU.EX2"), key=lambda found: len(found.code))
+    assert loop.products() == products
+    assert loop.count("MUFU.EX2") == special and loop.count("F2FP") == bn // 4
+    assert loop.count("SHFL") == 4 and loop.moves() <= MOST_MOVES and len(loop.code) <= most
+    assert (
+        loop.count("WARPGROUP.DEPBAR") == 2 and loop.count("R2UR", "LDS", "STS", "LDG", "STG", "MEMBAR", "FENCE") == 0
+    )

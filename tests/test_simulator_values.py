@@ -209,6 +209,12 @@ def test_special_values_of_functions(kind: str, x: list[float], wanted: list[flo
     assert same(found, np.array(wanted, np.float32))
 
 
+def test_exp2_flushes_denormals_where_it_is_asked_to() -> None:
+    x = np.array([-150, -127, 2.0**-130, -126, -np.inf], np.float32)
+    found = run("exp2", Tensor((5,), DTYPES["f32"]), [x], ftz=True)
+    assert same(found, np.array([0, 0, 1, 2.0**-126, 0], np.float32))
+
+
 # ---------------------------------------------------------------------------------------------------------- conversions
 def reference(x: Any, source: DType, to: DType) -> Any:
     """One value converted, by the table of docs/numerics.md."""

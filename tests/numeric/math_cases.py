@@ -320,6 +320,22 @@ def _exp_error(x: Array, y: Array) -> Array:
     return np.abs(y) * (2.0**-22 + np.abs(x) * 2.0**-23) + 2.0**-148
 
 
+def exp2_ftz(x):
+    return tl.exp2(x, ftz=True)
+
+
+def _exp2_ftz(x: Array) -> Array:
+    """Denormals of f32 are zero before and after."""
+    smallest = 2.0**-126
+    y = np.exp2(np.where(np.abs(x) < smallest, 0.0, x))
+    return np.where(np.abs(y) < smallest, 0.0, y)
+
+
+def _exp2_ftz_error(x: Array, y: Array) -> Array:
+    """A result beside the smallest normal number may be flushed or not."""
+    return np.abs(y) * 2.0**-22 + np.where(np.abs(y) < 2.0**-125, 2.0**-125, 0.0) * (np.abs(x + 126) < 2.0**-16)
+
+
 def _log_error(relative: float) -> Callable[[Array, Array], Array]:
     return lambda x, y: np.where((x > 0.5) & (x < 2), 2.0**-22, np.abs(y) * relative)
 
@@ -327,6 +343,7 @@ def _log_error(relative: float) -> Callable[[Array, Array], Array]:
 # tl function -> (op kinds, reference in float64, error of the float32 result)
 _FUNCTIONS: dict[Any, tuple[str, Callable[[Array], Array], Callable[[Array, Array], Array]]] = {
     tl.exp2: ("exp2", np.exp2, _exp2_error),
+    exp2_ftz: ("exp2", _exp2_ftz, _exp2_ftz_error),
     tl.exp: ("exp2 mul", np.exp, _exp_error),
     tl.log2: ("log2", np.log2, _log_error(2.0**-22)),
     tl.log: ("log2 mul", np.log, _log_error(2.0**-21)),
@@ -338,7 +355,7 @@ _FUNCTIONS: dict[Any, tuple[str, Callable[[Array], Array], Callable[[Array, Arra
 def _function_inputs(fn: Any, dtype: DType, rng: np.random.Generator, n: int) -> Array:
     """Special values, and the range in which the function has most to get wrong."""
     x = values(rng, dtype, n)
-    if fn in (tl.exp, tl.exp2):
+    if fn in (tl.exp, tl.exp2, exp2_ftz):
         return np.where(rng.random(n) < 0.5, to_storage(round_float(rng.uniform(-160, 160, n), dtype), dtype), x)
     return np.where(rng.random(n) < 0.8, np.abs(x), x)
 

@@ -243,7 +243,7 @@ INTRINSICS: dict[str, Factory] = {
     _A + r"ds\.bpermute": _simple(_bpermute),
     _A + r"permlane(16|32)\.swap": _swap,
     _A + r"update\.dpp\.\w+": _update_dpp,
-    _A + r"exp2\.\w+": _math(np.exp2),
+    _A + r"exp2\.\w+": _math(lambda v: numerics.flush(np.exp2(numerics.flush(v)))),
     _A + r"log\.\w+": _math(np.log2),
     _A + r"sqrt\.\w+": _math(np.sqrt),
     _A + r"rsq\.\w+": _math(lambda v: 1 / np.sqrt(numerics.flush(v))),  # a subnormal counts as 0

@@ -125,8 +125,13 @@ class AmdgpuEmitter(Emitter):
         raise AssertionError("AMD targets have no register budgets; tasks are refused before")
 
     # -- maths: v_exp_f32 and v_log_f32 flush denormals, LLVM's expansions of the generic intrinsics do not
+    _UNARY = {
+        "exp2": "llvm.exp2.f32",
+        "exp2.ftz": f"{_AMD}exp2.f32",
+        "log2": "llvm.log2.f32",
+        "sqrt": "llvm.sqrt.f32",
+        "rsqrt": f"{_AMD}rsq.f32",
+    }
+
     def unary(self, kind: str, x: str) -> str:
-        name = {"exp2": "llvm.exp2.f32", "log2": "llvm.log2.f32", "sqrt": "llvm.sqrt.f32", "rsqrt": f"{_AMD}rsq.f32"}[
-            kind
-        ]
-        return self.w.call("float", name, [("float", x)])
+        return self.w.call("float", self._UNARY[kind], [("float", x)])

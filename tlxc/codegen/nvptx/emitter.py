@@ -185,6 +185,7 @@ class NvptxEmitter(Emitter):
     # -- maths
     _UNARY = {
         "exp2": f"{_NV}ex2.approx.f",
+        "exp2.ftz": f"{_NV}ex2.approx.ftz.f",
         "log2": f"{_NV}lg2.approx.f",
         "sqrt": f"{_NV}sqrt.rn.f",
         "rsqrt": f"{_NV}rsqrt.approx.f",

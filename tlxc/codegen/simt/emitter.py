@@ -97,4 +97,4 @@ class Emitter(ABC):
     # -- maths on float
     @abstractmethod
     def unary(self, kind: str, x: str) -> str:
-        """exp2, log2, sqrt or rsqrt of an LLVM float."""
+        """exp2, exp2.ftz (denormals are zero), log2, sqrt or rsqrt of an LLVM float."""

@@ -90,7 +90,8 @@ def absolute(low: Lowering, op: Op) -> None:
 
 @lowers("exp2", "log2", "sqrt", "rsqrt")
 def transcendental(low: Lowering, op: Op) -> None:
-    _each(low, op, lambda x: low.emitter.unary(op.kind, x))
+    kind = f"{op.kind}.ftz" if op.attrs.get("ftz") else op.kind
+    _each(low, op, lambda x: low.emitter.unary(kind, x))
 
 
 @lowers("cmp")

@@ -101,13 +101,30 @@ for _name, _kinds, _extra, _doc in _BINARY:
 _UNARY = (
     ("neg", NUMBER, "cheap", "Negation; flips the sign bit of a float; of a NaN a NaN."),
     ("abs", "int float", "cheap", "Magnitude; clears the sign bit of a float; the smallest integer wraps to itself."),
-    ("exp2", "float", "", "2**x in fp32: `ex2.approx.f32` (NVIDIA, max relative error 2**-22), `v_exp_f32` (AMD)."),
+    (
+        "exp2",
+        "float",
+        "",
+        "2**x in fp32: `ex2.approx.f32` (NVIDIA, max relative error 2**-22), `v_exp_f32` (AMD).  `ftz`: denormals, of "
+        "x and of the result, are zero.",
+    ),
     ("log2", "float", "", "log2(x) in fp32: `lg2.approx.f32` (NVIDIA), `v_log_f32` (AMD)."),
     ("sqrt", "float", "", "Square root in fp32, round to nearest: `sqrt.rn.f32`."),
     ("rsqrt", "float", "", "1/sqrt(x) in fp32: `rsqrt.approx.f32` (max relative error 2**-22.9), `v_rsq_f32`."),
 )
+_OPTIONAL = {"exp2": "ftz"}
 for _name, _kinds, _extra, _doc in _UNARY:
-    row(_name, "math", "x", 1, traits=f"{ELEMENTWISE} {_extra}", verify=_closed(_kinds), kinds=_kinds, doc=_doc)
+    row(
+        _name,
+        "math",
+        "x",
+        1,
+        optional=_OPTIONAL.get(_name, ""),
+        traits=f"{ELEMENTWISE} {_extra}",
+        verify=_closed(_kinds),
+        kinds=_kinds,
+        doc=_doc,
+    )
 
 row(
     "cmp",

@@ -83,13 +83,21 @@ def rsqrt(x: Value) -> Value:
 
 def rsqrt_flushed(x: Value) -> Value:
     """As `v_rsq_f32`: a subnormal counts as zero of its sign."""
-    return rsqrt(np.where(np.abs(x) < np.finfo(F32).tiny, np.copysign(F32.type(0), x), x)[()])
+    return rsqrt(_flush(x))
+
+
+def exp2(x: Value, ftz: bool) -> Value:
+    """2**x; with `ftz` denormals of f32 are zero before and after."""
+    return _flush(np.exp2(_flush(x))) if ftz else np.exp2(x)
+
+
+def _flush(x: Value) -> Value:
+    return np.where(np.abs(x) < np.finfo(F32).tiny, np.copysign(F32.type(0), x), x)[()]
 
 
 UNARY: dict[str, Callable[[Value], Value]] = {
     "neg": operator.neg,
     "abs": operator.abs,
-    "exp2": np.exp2,
     "log2": np.log2,
     "sqrt": np.sqrt,
     "rsqrt": rsqrt,

@@ -11,7 +11,7 @@ from tlxc.ir.types import DType, Pointer, element_of
 from . import shapes
 from .casts import convert
 from .dtypes import STORAGE, Value
-from .elementwise import BINARY, PREDICATES, UNARY, address, rsqrt_flushed, select
+from .elementwise import BINARY, PREDICATES, UNARY, address, exp2, rsqrt_flushed, select
 from .matmul import matmul
 from .reductions import partial_reduce, reduce
 
@@ -56,6 +56,7 @@ def _same(op: Op, x: list[Any]) -> Value:
 TILE_OPS: dict[str, TileOp] = {
     **{kind: _binary(rule) for kind, rule in BINARY.items()},
     **{kind: _unary(rule) for kind, rule in UNARY.items()},
+    "exp2": lambda op, x: exp2(x[0], op.attrs.get("ftz", False)),
     "constant": _constant,
     "cmp": lambda op, x: PREDICATES[op.attrs["pred"]](x[0], x[1]),
     "select": lambda op, x: select(x[0], x[1], x[2]),
