@@ -34,29 +34,24 @@ THREE: dict[str, Any] = dict(CONSUMERS=3, REGISTERS=160)
 FOUR: dict[str, Any] = dict(CONSUMERS=4, BN=64, REGISTERS=112)
 FORMS: dict[int, list[Form]] = {
     128: [
-        (WS, TWO),
-        (PIPELINED, TWO),
-        (PIPELINED, TWO | dict(TURNS=True)),
-        (PIPELINED, TWO | dict(BN=176)),
-        (PIPELINED, TWO | dict(BN=176, TURNS=True)),
         (PIPELINED, THREE | dict(BN=80)),
-        (PIPELINED, THREE | dict(BN=80, TURNS=True)),
-        (PIPELINED, THREE | dict(BN=64)),
+        (GUARDED, THREE | dict(BN=80)),
+        (GUARDED, THREE | dict(BN=64)),
+        (GUARDED, TWO),
+        (GUARDED, TWO | dict(BN=176)),
     ],
     64: [
-        (WS, TWO),
-        (PIPELINED, TWO),
-        (PIPELINED, TWO | dict(TURNS=True)),
         (PIPELINED, THREE | dict(BN=128)),
-        (PIPELINED, THREE | dict(BN=128, TURNS=True)),
-        (PIPELINED, FOUR),
+        (GUARDED, THREE | dict(BN=128)),
+        (GUARDED, THREE | dict(BN=96)),
+        (GUARDED, FOUR),
     ],
 }
 BEST: dict[tuple[int, bool], Form] = {
-    (128, False): (PIPELINED, TWO | dict(TURNS=True)),
-    (128, True): (PIPELINED, TWO),
-    (64, False): (PIPELINED, THREE | dict(BN=128)),
-    (64, True): (PIPELINED, THREE | dict(BN=128)),
+    (128, False): (GUARDED, THREE | dict(BN=80)),
+    (128, True): (GUARDED, THREE | dict(BN=80)),
+    (64, False): (GUARDED, FOUR),
+    (64, True): (GUARDED, THREE | dict(BN=128)),
 }
 Case = tuple[Any, int, int, bool]  # dtype, D, N, causal
 

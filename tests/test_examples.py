@@ -28,6 +28,7 @@ REFUSED = {  # example -> start of a target's name -> the error
     "hopper_gemm_pingpong": _WGMMA,
     "hopper_attention_ws": _WGMMA,
     "hopper_attention_pipelined": _WGMMA,
+    "hopper_attention_guarded": _WGMMA,
 }
 
 

@@ -235,6 +235,14 @@ ATTENTION: list[tuple[str, dict[str, Any], dict[str, int], int, int]] = [
         34,
         285,
     ),
+    ("hopper_attention_guarded", {"BN": 80}, {"64x80x16": 8, "64x128x16": 5}, 42, 400),
+    (
+        "hopper_attention_guarded",
+        {"D": 64, "CONSUMERS": 4, "BN": 64, "REGISTERS": 112},
+        {"64x64x16": 8},
+        34,
+        310,
+    ),
 ]
 
 
@@ -254,6 +262,8 @@ def test_main_loop_of_attention(
     assert loop.products() == products
     assert loop.count("MUFU.EX2") == special and loop.count("F2FP") == bn // 4
     assert loop.count("SHFL") == 4 and loop.moves() <= MOST_MOVES and len(loop.code) <= most
+    if "guarded" in example:  # the maxima stand in a branch; before it, those of the bits of three scores at once
+        assert loop.count("VOTE") == 1 and loop.count("VIMNMX3") >= bn // 4 - 2
     assert (
         loop.count("WARPGROUP.DEPBAR") == 2 and loop.count("R2UR", "LDS", "STS", "LDG", "STG", "MEMBAR", "FENCE") == 0
     )
