@@ -27,7 +27,7 @@ LOADS: dict[str, Callable[[dict[str, Callable[[], None]]], dict[str, list[float]
     "cool": lambda contestants: _harness.cooled(contestants, ROUNDS),
     "burst": lambda contestants: _harness.interleaved(contestants, ROUNDS, burst=4),
 }
-WS, PIPELINED = "hopper_attention_ws", "hopper_attention_pipelined"
+PIPELINED, GUARDED, PERSISTENT = (f"hopper_attention_{name}" for name in ("pipelined", "guarded", "persistent"))
 Form = tuple[str, dict[str, Any]]
 TWO: dict[str, Any] = dict(CONSUMERS=2, BN=128, REGISTERS=240)
 THREE: dict[str, Any] = dict(CONSUMERS=3, REGISTERS=160)
@@ -38,20 +38,22 @@ FORMS: dict[int, list[Form]] = {
         (GUARDED, THREE | dict(BN=80)),
         (GUARDED, THREE | dict(BN=64)),
         (GUARDED, TWO),
-        (GUARDED, TWO | dict(BN=176)),
+        (PERSISTENT, THREE | dict(BN=80)),
+        (PERSISTENT, THREE | dict(BN=64)),
     ],
     64: [
         (PIPELINED, THREE | dict(BN=128)),
         (GUARDED, THREE | dict(BN=128)),
-        (GUARDED, THREE | dict(BN=96)),
         (GUARDED, FOUR),
+        (PERSISTENT, THREE | dict(BN=128)),
+        (PERSISTENT, FOUR),
     ],
 }
 BEST: dict[tuple[int, bool], Form] = {
-    (128, False): (GUARDED, THREE | dict(BN=80)),
-    (128, True): (GUARDED, THREE | dict(BN=80)),
+    (128, False): (PERSISTENT, THREE | dict(BN=80)),
+    (128, True): (PERSISTENT, THREE | dict(BN=80)),
     (64, False): (GUARDED, FOUR),
-    (64, True): (GUARDED, THREE | dict(BN=128)),
+    (64, True): (PERSISTENT, THREE | dict(BN=128)),
 }
 Case = tuple[Any, int, int, bool]  # dtype, D, N, causal
 

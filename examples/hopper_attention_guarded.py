@@ -33,6 +33,70 @@ def limit_of(highest, room):
     return tl.where(top >= 0, top.to(tl.int32, bitcast=True), ALWAYS)
 
 
+def leave_out(count, skipped, k_full, k_empty, v_full, v_empty, STAGES: tl.constexpr):
+    """Gives `skipped` blocks of K and V back unread, when they are there; `count` blocks came before."""
+    for i in range(skipped):
+        stage, phase = tlx.get_bufidx_phase(count + i, STAGES)
+        tlx.barrier_wait(k_full[stage], phase)
+        tlx.barrier_arrive(k_empty[stage])
+        tlx.barrier_wait(v_full[stage], phase)
+        tlx.barrier_arrive(v_empty[stage])
+
+
+def attend(q, k, v, k_full, k_empty, v_full, v_empty, q_empty, count, row, blocks, whole, N, scale, CAUSAL, STAGES):
+    """Attention of the rows in q, which begin at `row`, to `blocks` blocks of keys, `whole` of which need no mask: (acc,
+    highest, total).  `count` blocks came before; `q_empty`, if any, is told when q has been read."""
+    BN: tl.constexpr = k.shape[1]
+    dtype = q.dtype
+    queries = as_matrix(q)
+    room = ROOM / scale
+    stage, phase = tlx.get_bufidx_phase(count, STAGES)
+    tlx.barrier_wait(k_full[stage], phase)
+    s = tlx.async_dot_wait(0, tlx.async_dot(queries, tlx.local_trans(as_matrix(k[stage]))))
+    tlx.barrier_arrive(k_empty[stage])
+    s = mask_scores(s, row, (blocks - 1) * BN, N, CAUSAL)
+    highest, total = tl.full((64,), LOWEST, tl.float32), tl.zeros((64,), tl.float32)
+    p, highest, total, alpha = softmax_step(s, highest, total, scale)
+    limit = limit_of(highest, room)
+    acc, p = tl.zeros((64, v.shape[2]), tl.float32), p.to(dtype)
+    for masked in tl.static_range(1 if CAUSAL else 0, -1, -1):
+        last = blocks - 2 if masked or not CAUSAL else min(blocks - 2, whole - 1)
+        for block in range(last, (whole if masked else 0) - 1, -1):
+            done = count + blocks - 1 - block
+            stage, phase = tlx.get_bufidx_phase(done, STAGES)
+            old, old_phase = tlx.get_bufidx_phase(done - 1, STAGES)
+            tlx.barrier_wait(k_full[stage], phase)
+            tlx.barrier_wait(v_full[old], old_phase)
+            s = tlx.async_dot(queries, tlx.local_trans(as_matrix(k[stage])))
+            acc = tlx.async_dot(p, as_matrix(v[old]), acc)
+            s = tlx.async_dot_wait(1, s)
+            tlx.barrier_arrive(k_empty[stage])
+            if masked:
+                s = mask_scores(s, row, block * BN, N, CAUSAL)
+            alpha = tl.full((64,), 1.0, tl.float32)
+            far = tlx.warp_any(s.to(tl.int32, bitcast=True) >= limit[:, None])
+            if far:
+                before = highest
+                highest = tl.maximum(highest, tl.max(s, 1))
+                alpha = tl.exp2((before - highest) * scale, ftz=True)
+                total = total * alpha
+                limit = limit_of(highest, room)
+            p = tl.exp2(s * scale - (highest * scale)[:, None], ftz=True)
+            total += tl.sum(p, 1)
+            acc = tlx.async_dot_wait(0, acc)
+            tlx.barrier_arrive(v_empty[old])
+            if far:
+                acc = acc * alpha[:, None]
+            p = p.to(dtype)
+    if q_empty is not None:
+        tlx.barrier_arrive(q_empty)
+    stage, phase = tlx.get_bufidx_phase(count + blocks - 1, STAGES)
+    tlx.barrier_wait(v_full[stage], phase)
+    acc = tlx.async_dot_wait(0, tlx.async_dot(p, as_matrix(v[stage]), acc))
+    tlx.barrier_arrive(v_empty[stage])
+    return acc, highest, total
+
+
 @tlxc.kernel(num_warps=4)
 def attention(
     q_desc: tlx.tensor_descriptor_type(tl.float16, (1, 64, 128)),
@@ -74,60 +138,13 @@ def attention(
         with tlx.async_task(num_warps=4, num_regs=REGISTERS, replicate=CONSUMERS):
             me = tlx.async_task_replica_id()
             row = start + 64 * me
-            queries = as_matrix(q[me])
-            to_base_2 = scale * LOG2_E
-            room = ROOM / to_base_2
             mine, whole = block_range(row, N, 64, BN, CAUSAL)
+            of_kv = k_full, k_empty, v_full, v_empty
             if CAUSAL:
-                for count in range(0, blocks - mine):
-                    stage, phase = tlx.get_bufidx_phase(count, STAGES)
-                    tlx.barrier_wait(k_full[stage], phase)
-                    tlx.barrier_arrive(k_empty[stage])
-                    tlx.barrier_wait(v_full[stage], phase)
-                    tlx.barrier_arrive(v_empty[stage])
+                leave_out(0, blocks - mine, *of_kv, STAGES)
             tlx.barrier_wait(q_full[me], 0)
-            stage, phase = tlx.get_bufidx_phase(blocks - mine, STAGES)
-            tlx.barrier_wait(k_full[stage], phase)
-            s = tlx.async_dot_wait(0, tlx.async_dot(queries, tlx.local_trans(as_matrix(k[stage]))))
-            tlx.barrier_arrive(k_empty[stage])
-            s = mask_scores(s, row, (mine - 1) * BN, N, CAUSAL)
-            highest, total = tl.full((64,), LOWEST, tl.float32), tl.zeros((64,), tl.float32)
-            p, highest, total, alpha = softmax_step(s, highest, total, to_base_2)
-            limit = limit_of(highest, room)
-            acc, p = tl.zeros((64, D), tl.float32), p.to(dtype)
-            for masked in tl.static_range(1 if CAUSAL else 0, -1, -1):
-                last = mine - 2 if masked or not CAUSAL else min(mine - 2, whole - 1)
-                for block in range(last, (whole if masked else 0) - 1, -1):
-                    count = blocks - 1 - block
-                    stage, phase = tlx.get_bufidx_phase(count, STAGES)
-                    old, old_phase = tlx.get_bufidx_phase(count - 1, STAGES)
-                    tlx.barrier_wait(k_full[stage], phase)
-                    tlx.barrier_wait(v_full[old], old_phase)
-                    s = tlx.async_dot(queries, tlx.local_trans(as_matrix(k[stage])))
-                    acc = tlx.async_dot(p, as_matrix(v[old]), acc)
-                    s = tlx.async_dot_wait(1, s)
-                    tlx.barrier_arrive(k_empty[stage])
-                    if masked:
-                        s = mask_scores(s, row, block * BN, N, CAUSAL)
-                    alpha = tl.full((64,), 1.0, tl.float32)
-                    far = tlx.warp_any(s.to(tl.int32, bitcast=True) >= limit[:, None])
-                    if far:
-                        before = highest
-                        highest = tl.maximum(highest, tl.max(s, 1))
-                        alpha = tl.exp2((before - highest) * to_base_2, ftz=True)
-                        total = total * alpha
-                        limit = limit_of(highest, room)
-                    p = tl.exp2(s * to_base_2 - (highest * to_base_2)[:, None], ftz=True)
-                    total += tl.sum(p, 1)
-                    acc = tlx.async_dot_wait(0, acc)
-                    tlx.barrier_arrive(v_empty[old])
-                    if far:
-                        acc = acc * alpha[:, None]
-                    p = p.to(dtype)
-            stage, phase = tlx.get_bufidx_phase(blocks - 1, STAGES)
-            tlx.barrier_wait(v_full[stage], phase)
-            acc = tlx.async_dot_wait(0, tlx.async_dot(p, as_matrix(v[stage]), acc))
-            tlx.barrier_arrive(v_empty[stage])
+            where = blocks - mine, row, mine, whole, N, scale * LOG2_E
+            acc, highest, total = attend(q[me], k, v, *of_kv, None, *where, CAUSAL, STAGES)
             store_rows(o_desc, lse, q[me], acc, highest, total, head, row, N, scale)
             tlx.async_descriptor_store_wait(0)
 

@@ -51,6 +51,7 @@ EXAMPLES_AND_OPTIONS = [
     ("hopper_attention_pipelined", {}),
     ("hopper_attention_pipelined", {"TURNS": True}),
     ("hopper_attention_guarded", {}),
+    ("hopper_attention_persistent", {}),
 ]
 
 
@@ -85,9 +86,13 @@ def run(example: str, more: dict[str, Any], case: tuple[Any, ...], q: Array, k: 
     o, lse = np.full((heads, n, d), np.nan, dtype), np.full((heads, n), np.nan, np.float32)
     kernel = importlib.import_module(example).attention
     described = [Blocks(x, (1, rows, d)) for x, rows in ((q, 64), (k, bn), (v, bn), (o, 64))]
-    grid = (tlxc.cdiv(n, 64 * consumers), heads)
+    grid: tuple[int, ...] = (tlxc.cdiv(n, 64 * consumers), heads)
+    counter, taken = np.zeros(2, np.int32), ()
+    if example == "hopper_attention_persistent":  # CTAs take more tiles than one, of sections of two heads
+        taken, grid = (counter, grid[0] * heads, min(2, heads)), (max(1, grid[0] * heads - 1),)
     options = {"D": d, "BN": bn, "CONSUMERS": consumers, "GROUP": group, "CAUSAL": causal, "REGISTERS": 160, **more}
-    emulate(kernel, grid, *described, lse, n, d**-0.5, **options)
+    emulate(kernel, grid, *described, lse, *taken, n, d**-0.5, **options)
+    assert not counter.any()
     wanted, wanted_lse = reference(q, k, v, causal)
     error = np.linalg.norm(o.astype(np.float64) - wanted) / np.linalg.norm(wanted)
     assert error < (1e-3 if dtype is np.float16 else 8e-3)
