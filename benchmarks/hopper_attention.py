@@ -39,6 +39,7 @@ FORMS: dict[int, list[Form]] = {
         (GUARDED, THREE | dict(BN=64)),
         (GUARDED, TWO),
         (PERSISTENT, THREE | dict(BN=80)),
+        (PERSISTENT, THREE | dict(BN=80, num_warps=1)),
         (PERSISTENT, THREE | dict(BN=64)),
     ],
     64: [

@@ -44,8 +44,8 @@ def leave_out(count, skipped, k_full, k_empty, v_full, v_empty, STAGES: tl.const
 
 
 def attend(q, k, v, k_full, k_empty, v_full, v_empty, q_empty, count, row, blocks, whole, N, scale, CAUSAL, STAGES):
-    """Attention of the rows in q, which begin at `row`, to `blocks` blocks of keys, `whole` of which need no mask: (acc,
-    highest, total).  `count` blocks came before; `q_empty`, if any, is told when q has been read."""
+    """(acc, highest, total) of the rows in q, from `row` on, and `blocks` blocks of keys; `whole` of them need no mask.
+    `count` blocks came before; `q_empty`, if any, is told when q has been read."""
     BN: tl.constexpr = k.shape[1]
     dtype = q.dtype
     queries = as_matrix(q)

@@ -14,7 +14,7 @@ from functools import partial
 
 import _attention
 import _support
-from _attention import LOG2_E, block_range, load, load_blocks, store_rows
+from _attention import LOG2_E, block_range, load, load_block, store_rows
 from hopper_attention_guarded import attend, leave_out
 
 import tlxc
@@ -76,12 +76,18 @@ def attention(
                 following = tl.num_programs(0) + tl.atomic_add(counter, 1, sem="relaxed")
                 head, start = place(tile, section, heights, ROWS)
                 blocks, _ = block_range(start, N, ROWS, BN, CAUSAL)
+                of_k, of_v = (k_desc, k, k_full, k_empty, head // GROUP), (v_desc, v, v_full, v_empty, head // GROUP)
+                load_block(*of_k, blocks - 1, count, STAGES)
                 tlx.barrier_wait(q_empty[0], (trip & 1) ^ 1)
                 tlx.local_store(taken[0], tl.full((1,), tile, tl.int32))
                 for i in tl.static_range(CONSUMERS):
                     load(q_desc, q[i], [head, start + 64 * i, 0], q_full[i])
-                of_kv = k_full, k_empty, v_full, v_empty
-                count = load_blocks(k_desc, v_desc, k, v, *of_kv, head // GROUP, blocks, count, STAGES)
+                for block in range(blocks - 1, 0, -1):
+                    load_block(*of_k, block - 1, count + 1, STAGES)
+                    load_block(*of_v, block, count, STAGES)
+                    count += 1
+                load_block(*of_v, 0, count, STAGES)
+                count += 1
                 tile, trip = following, trip + 1
             tlx.barrier_wait(q_empty[0], (trip & 1) ^ 1)
             tlx.local_store(taken[0], tl.full((1,), NO_MORE, tl.int32))

@@ -52,6 +52,7 @@ EXAMPLES_AND_OPTIONS = [
     ("hopper_attention_pipelined", {"TURNS": True}),
     ("hopper_attention_guarded", {}),
     ("hopper_attention_persistent", {}),
+    ("hopper_attention_persistent", {"num_warps": 1}),
 ]
 
 
