@@ -73,7 +73,6 @@ def attention(
         with tlx.async_task("default", num_regs=24):
             tile, count, trip = tl.program_id(0), 0, 0
             while tile < tiles:
-                following = tl.num_programs(0) + tl.atomic_add(counter, 1, sem="relaxed")
                 head, start = place(tile, section, heights, ROWS)
                 blocks, _ = block_range(start, N, ROWS, BN, CAUSAL)
                 of_k, of_v = (k_desc, k, k_full, k_empty, head // GROUP), (v_desc, v, v_full, v_empty, head // GROUP)
@@ -86,9 +85,10 @@ def attention(
                     load_block(*of_k, block - 1, count + 1, STAGES)
                     load_block(*of_v, block, count, STAGES)
                     count += 1
+                # Here, since the last block of V has to wait for its place anyway.
+                following = tl.num_programs(0) + tl.atomic_add(counter, 1, sem="relaxed")
                 load_block(*of_v, 0, count, STAGES)
-                count += 1
-                tile, trip = following, trip + 1
+                tile, count, trip = following, count + 1, trip + 1
             tlx.barrier_wait(q_empty[0], (trip & 1) ^ 1)
             tlx.local_store(taken[0], tl.full((1,), NO_MORE, tl.int32))
             for i in tl.static_range(CONSUMERS):

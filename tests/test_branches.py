@@ -48,6 +48,26 @@ def whole_sum(x, out, N: tl.constexpr = 1024):
     tl.store(out + tl.arange(0, N), y)
 
 
+@tlxc.kernel
+def carried(x, out, N: tl.constexpr = 64):
+    y = tl.load(x + tl.arange(0, N))
+    far = tlx.warp_any(y > 0)
+    for _ in range(3):
+        if far:
+            y += 1
+        far = tlx.warp_any(y > 5)
+    tl.store(out + tl.arange(0, N), y)
+
+
+def test_the_vote_that_decides_is_known() -> None:
+    assert _error(carried) == (
+        "error: it is not known what decides a branch that each warp takes by itself\n"
+        "  found: a vote that a loop or another branch hands on\n"
+        "  allowed: results of tlx.warp_any and tlx.warp_all, and bools made of them by `not`, `and`, `or`\n"
+        "  fix: vote in front of the `if`"
+    )
+
+
 ONE_BY_ONE = tlx.layout(shape=((32, 4), (2,)), stride=((1, 32), (128,)))
 IN_PAIRS = tlx.layout(shape=((32, 4), (2,)), stride=((2, 64), (1,)))
 

@@ -8,6 +8,8 @@ in the same warp as its row of the tiles that were voted on, so that the vote wh
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from typing import Union
 
 from tlxc.errors import CompileError
 from tlxc.ir.conversion import SHARED, classify
@@ -15,7 +17,7 @@ from tlxc.ir.core import Module, Op, Value
 from tlxc.ir.layout import Layout
 from tlxc.ir.ops.control import by_warp
 from tlxc.ir.table import traits
-from tlxc.ir.types import Tensor
+from tlxc.ir.types import Scalar, Tensor, agreement, int1
 from tlxc.targets import Target
 
 # Of ops that all threads must reach together, those that a warp can do alone; of two of them layouts decide.
@@ -49,12 +51,13 @@ def check_parts_of_warps(module: Module, target: Target) -> None:
                 raise _needs_others(op, branch, "a reduction along an axis that several warps share")
             if op.kind == "convert_layout" and classify(_layout(op.inputs[0]), _layout(op.result))[0] == SHARED:
                 raise _needs_others(op, branch, "a value that other warps hold")
-        votes = [v for v in _votes(branch.inputs[0], set()) if isinstance(v.type, Tensor)]
         tiles = [v for v in branch.results if isinstance(v.type, Tensor)]
-        for result in tiles:
-            for tile in votes:
-                if _rows_of_warps(_layout(result)) != _rows_of_warps(_layout(tile)):
-                    raise _apart(branch, result, tile)
+        for result, vote in product(tiles, _votes(branch.inputs[0])):
+            if vote is None:
+                raise _unknown_vote(branch)
+            voted = vote.inputs[0]
+            if isinstance(voted.type, Tensor) and _rows_of_warps(_layout(result)) != _rows_of_warps(_layout(voted)):
+                raise _apart(branch, result, voted)
 
 
 def _layout(v: Value) -> Layout:
@@ -69,16 +72,18 @@ def _axis_crosses_warps(op: Op) -> bool:
     return any(b & mask and not copies >> i & 1 for i, b in enumerate(a.bases("warp")))
 
 
-def _votes(condition: Value, seen: set[Value]) -> Iterator[Value]:
-    """What was voted on, behind a condition."""
-    if condition in seen or condition.op is None:
-        return
-    seen.add(condition)
-    if condition.op.kind == "warp_vote":
-        yield condition.op.inputs[0]
-        return
-    for v in condition.op.inputs:
-        yield from _votes(v, seen)
+def _votes(condition: Value) -> list[Op | None]:
+    """The votes behind a condition; None is one that comes out of a loop or branch."""
+    found, todo = dict[Union[Op, None], None](), [condition]
+    while todo:
+        op = todo.pop().op
+        if op is None or op.regions:
+            found[None] = None
+        elif op.kind == "warp_vote":
+            found[op] = None
+        else:
+            todo += [v for v in op.inputs if agreement(v.type) < agreement(Scalar(int1))]
+    return list(found)
 
 
 def _rows_of_warps(a: Layout) -> tuple[tuple[int, ...], ...] | None:
@@ -101,6 +106,16 @@ def _needs_others(op: Op, branch: Op, found: str) -> CompileError:
         fix="do it before or after the `if`, or let the whole task agree on the condition",
         loc=op.loc,
         related=[("the condition is a vote of each warp", branch.loc)],
+    )
+
+
+def _unknown_vote(branch: Op) -> CompileError:
+    return CompileError(
+        "it is not known what decides a branch that each warp takes by itself",
+        found="a vote that a loop or another branch hands on",
+        allowed="results of tlx.warp_any and tlx.warp_all, and bools made of them by `not`, `and`, `or`",
+        fix="vote in front of the `if`",
+        loc=branch.loc,
     )
 
 

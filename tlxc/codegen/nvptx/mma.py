@@ -201,8 +201,7 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
 
 
 def _in_place(a: Value, start: Value | None) -> bool:
-    """Whether the registers that a dot reads were written before the dot in front of it: they come from another block, or
-    accumulate that dot's own."""
+    """Whether the registers of a dot were written before the dot in front of it: in another block, or as its result."""
     if start is None or (isinstance(a.type, Tensor) and a.op is not None):
         return False
     return start.op is None or start.op.kind == "async_dot"
