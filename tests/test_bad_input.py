@@ -357,8 +357,8 @@ KNOWN = "Known targets: sm_90, sm_100, sm_103, sm_120, gfx942, gfx950, gfx1250.\
         ("inspect k.py -t gfx950 --sass", "Invalid value for --sass: sass does not exist for gfx950.\n"),
         (
             "inspect k.py -t sm_90 --after layout",
-            "Invalid value for '--after': 'layout' is not one of 'frontend', 'breakpoints', 'copies', 'alias', 'simplify', 'addresses', "
-            "'tidy', 'scalars', 'tasks', 'protocol', 'release', 'dots', 'buffers', 'pending', 'layouts', 'atomics', 'shared', "
+            "Invalid value for '--after': 'layout' is not one of 'frontend', 'breakpoints', 'branches', 'copies', 'alias', 'simplify', 'addresses', "
+            "'tidy', 'scalars', 'tasks', 'protocol', 'release', 'dots', 'buffers', 'pending', 'layouts', 'warps', 'atomics', 'shared', "
             "'memory', 'sync', 'hazards'.\n",
         ),
     ],
@@ -508,8 +508,8 @@ def test_wrong_names_of_passes_to_dump(folder: Path, monkeypatch: pytest.MonkeyP
     assert tool("compile", "k.py", "-t", "sm_90") == (
         1,
         "",
-        "TLXC_DUMP is 'layout', which matches no pass; there are frontend, breakpoints, copies, alias, simplify, addresses, tidy, "
-        "scalars, tasks, protocol, release, dots, buffers, pending, layouts, atomics, shared, memory, sync, hazards.\n",
+        "TLXC_DUMP is 'layout', which matches no pass; there are frontend, breakpoints, branches, copies, alias, simplify, addresses, tidy, "
+        "scalars, tasks, protocol, release, dots, buffers, pending, layouts, warps, atomics, shared, memory, sync, hazards.\n",
     )
     monkeypatch.setenv("TLXC_DUMP", "(")
     status, _, message = tool("compile", "k.py", "-t", "sm_90")
