@@ -327,9 +327,11 @@ def _assemble_nvidia(
 ) -> None:
     from tlxc.codegen.backend import emit
     from tlxc.codegen.nvptx.assemble import assemble
+    from tlxc.codegen.nvptx.faults import without_faults
 
     parts: dict[str, float] = {}
     (ptx,) = emit(llvm, target, parts, "assembly")
+    ptx = without_faults(ptx)
     timings.add_seconds(parts)
     with timings.stage("ptxas"):
         built = assemble(ptx, target.ptxas_arch)
