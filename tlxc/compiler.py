@@ -39,6 +39,7 @@ from tlxc.passes.release import release_remote_stores
 from tlxc.passes.scalar_memory import tile_scalar_accesses
 from tlxc.passes.shared import stage_shared
 from tlxc.passes.simplify import simplify
+from tlxc.passes.spins import refuse_spins
 from tlxc.passes.sync import insert_barriers
 from tlxc.passes.tasks import place_tasks
 from tlxc.targets import Target, get_target
@@ -51,6 +52,7 @@ Pass = Callable[[Module, Target], None]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("breakpoints", drop_breakpoints),
+    ("spins", refuse_spins),
     ("copies", merge_copies),
     ("alias", place_aliases),
     ("simplify", simplify),
@@ -75,6 +77,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 BEFORE: dict[tuple[str, str], str] = {
     ("breakpoints", "copies"): "copies that differ only in what a breakpoint shows are one",
     ("breakpoints", "simplify"): "what a breakpoint alone needs is dead",
+    ("spins", "simplify"): "a loop that only reads would be gone",
     ("copies", "simplify"): "a constant of 0 or 1 would be folded in one copy and not in the other",
     ("alias", "simplify"): "a buffer that nobody uses still has its place in a storage",
     ("alias", "memory"): "allocations of one storage are placed as one",
