@@ -27,7 +27,7 @@ def refuse_spins(module: Module, target: Target) -> None:
             continue
         carried = {argument for op in (loop, *inside) for region in op.regions for argument in region.args}
         for load in _loads(loop.regions[0].terminator.operands[0], inside):
-            if not any(v in carried or v.op in inside and not _is_constant(v) for v in load.operands if v is not None):
+            if all(_is_fixed(v, inside, carried) for v in load.operands):
                 raise CompileError(
                     "a loop waits for memory that a plain load reads",
                     found="a condition that only another thread can change",
@@ -37,8 +37,13 @@ def refuse_spins(module: Module, target: Target) -> None:
                 )
 
 
-def _is_constant(v: Value) -> bool:
-    return v.op is not None and v.op.kind == "constant"
+def _is_fixed(v: Value | None, inside: set[Op], carried: set[Value]) -> bool:
+    """Whether a value is the same in every turn."""
+    if v is None or v in carried:
+        return v is None
+    if v.op is None or v.op not in inside:
+        return True
+    return "pure" in OPS[v.op.kind].traits and all(_is_fixed(x, inside, carried) for x in v.op.operands)
 
 
 def _loads(v: Value | None, inside: set[Op]) -> Iterator[Op]:
