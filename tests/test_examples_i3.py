@@ -19,6 +19,7 @@ Shape = tuple[int, int, int]
 SMALL: dict[str, Any] = {"BN": 64, "BK": 32, "BC": 32, "GROUP": 2}
 GEMMS: list[tuple[str, tuple[tuple[int, int], ...], dict[str, Any]]] = [
     ("hopper_gemm_ws", ((64, 32), (32, 64), (64, 32)), {"STAGES": 2}),
+    ("hopper_gemm_ws", ((64, 32), (32, 64), (64, 32)), {"STAGES": 2, "BM": 64, "CONSUMERS": 1}),
     ("hopper_gemm_ws", ((64, 32), (32, 64), (64, 32)), {"STAGES": 3, "BN": 128, "CTAS": 2, "ctas_per_cga": (2, 1, 1)}),
     ("hopper_gemm_cooperative", ((128, 32), (32, 64), (128, 32)), {"STAGES": 2}),
     ("hopper_gemm_pingpong", ((128, 32), (32, 64), (128, 32)), {"STAGES": 3}),
