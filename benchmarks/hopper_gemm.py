@@ -26,9 +26,11 @@ LOADS: dict[str, Callable[[dict[str, Callable[[], None]]], dict[str, list[float]
 
 def measure(torch: Any, dtype: Any, size: tuple[int, int, int], loads: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """One record for each load."""
-    import hopper_gemm_ws as example
+    import hopper_gemm_skinny
+    import hopper_gemm_ws
 
     m, n, k = size
+    example = hopper_gemm_skinny if m <= hopper_gemm_skinny.MOST_ROWS else hopper_gemm_ws
     a, b = (torch.randn(shape, device="cuda", dtype=dtype) for shape in ((m, k), (k, n)))
     ours, theirs = (torch.empty((m, n), device="cuda", dtype=dtype) for _ in range(2))
     contestants = {"tlxc": example.prepare(a, b, ours), "cuBLAS": lambda: torch.matmul(a, b, out=theirs)}

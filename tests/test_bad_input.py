@@ -357,7 +357,7 @@ KNOWN = "Known targets: sm_90, sm_100, sm_103, sm_120, gfx942, gfx950, gfx1250.\
         ("inspect k.py -t gfx950 --sass", "Invalid value for --sass: sass does not exist for gfx950.\n"),
         (
             "inspect k.py -t sm_90 --after layout",
-            "Invalid value for '--after': 'layout' is not one of 'frontend', 'breakpoints', 'copies', 'alias', 'simplify', 'addresses', "
+            "Invalid value for '--after': 'layout' is not one of 'frontend', 'breakpoints', 'spins', 'copies', 'alias', 'simplify', 'addresses', "
             "'tidy', 'scalars', 'tasks', 'protocol', 'release', 'dots', 'buffers', 'pending', 'layouts', 'atomics', 'shared', "
             "'memory', 'sync', 'hazards'.\n",
         ),
@@ -508,7 +508,7 @@ def test_wrong_names_of_passes_to_dump(folder: Path, monkeypatch: pytest.MonkeyP
     assert tool("compile", "k.py", "-t", "sm_90") == (
         1,
         "",
-        "TLXC_DUMP is 'layout', which matches no pass; there are frontend, breakpoints, copies, alias, simplify, addresses, tidy, "
+        "TLXC_DUMP is 'layout', which matches no pass; there are frontend, breakpoints, spins, copies, alias, simplify, addresses, tidy, "
         "scalars, tasks, protocol, release, dots, buffers, pending, layouts, atomics, shared, memory, sync, hazards.\n",
     )
     monkeypatch.setenv("TLXC_DUMP", "(")

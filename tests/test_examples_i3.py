@@ -61,6 +61,19 @@ def test_gemm(example: str, blocks: tuple[tuple[int, int], ...], options: dict[s
     np.testing.assert_array_equal(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
 
 
+@pytest.mark.parametrize("shape", [(16, 64, 32), (7, 200, 104), (33, 72, 160), (5, 8, 0)], ids=str)
+def test_skinny_gemm(shape: Shape) -> None:
+    (m, n, k), rng = shape, np.random.default_rng(sum(shape))
+    a, b = integers(rng, m, k), integers(rng, k, n)
+    c, rows = np.full((m, n), np.nan, np.float16), tlxc.cdiv(m, 16) * 16
+    described = [
+        Blocks(x, block) for x, block in zip((a, b, c) if k else (c, c, c), ((rows, 32), (32, 64), (rows, 64)))
+    ]
+    kernel = importlib.import_module("hopper_gemm_skinny").gemm
+    emulate(kernel, (tlxc.cdiv(n, 64),), *described, k, BM=rows, BN=64, BK=32, STAGES=3)
+    np.testing.assert_array_equal(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
+
+
 @pytest.mark.parametrize(("rows", "columns", "ctas"), [(1, 8, 2), (6, 500, 2), (9, 2048, 4)])
 def test_cluster_reduce(rows: int, columns: int, ctas: int) -> None:
     columns -= columns % 8
