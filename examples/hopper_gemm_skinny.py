@@ -79,7 +79,7 @@ def prepare(a, b, c, **constants) -> Callable[[], None]:
     (m, k), n = a.shape, b.shape[1]
     assert m <= MOST_ROWS, f"{m} rows are more than {MOST_ROWS}; use hopper_gemm_ws"
     options = dict(BM=tlxc.cdiv(m, 16) * 16, BN=64, BK=64)
-    options["STAGES"] = min(20, 200 * 1024 // (128 * (options["BM"] + options["BN"])))
+    options["STAGES"] = min(12, 200 * 1024 // (128 * (options["BM"] + options["BN"])))
     options |= constants
     bm, bn, bk = options["BM"], options["BN"], options["BK"]
     blocks = _gemm.descriptors(a, b, c, [bm, bk], [bk, bn], [bm, bn])
