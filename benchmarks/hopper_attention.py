@@ -27,36 +27,34 @@ LOADS: dict[str, Callable[[dict[str, Callable[[], None]]], dict[str, list[float]
     "cool": lambda contestants: _harness.cooled(contestants, ROUNDS),
     "burst": lambda contestants: _harness.interleaved(contestants, ROUNDS, burst=4),
 }
-WS, PIPELINED = "hopper_attention_ws", "hopper_attention_pipelined"
+PIPELINED, GUARDED, PERSISTENT = (f"hopper_attention_{name}" for name in ("pipelined", "guarded", "persistent"))
 Form = tuple[str, dict[str, Any]]
 TWO: dict[str, Any] = dict(CONSUMERS=2, BN=128, REGISTERS=240)
 THREE: dict[str, Any] = dict(CONSUMERS=3, REGISTERS=160)
 FOUR: dict[str, Any] = dict(CONSUMERS=4, BN=64, REGISTERS=112)
 FORMS: dict[int, list[Form]] = {
     128: [
-        (WS, TWO),
-        (PIPELINED, TWO),
-        (PIPELINED, TWO | dict(TURNS=True)),
-        (PIPELINED, TWO | dict(BN=176)),
-        (PIPELINED, TWO | dict(BN=176, TURNS=True)),
         (PIPELINED, THREE | dict(BN=80)),
-        (PIPELINED, THREE | dict(BN=80, TURNS=True)),
-        (PIPELINED, THREE | dict(BN=64)),
+        (GUARDED, THREE | dict(BN=80)),
+        (GUARDED, THREE | dict(BN=64)),
+        (GUARDED, TWO),
+        (PERSISTENT, THREE | dict(BN=80)),
+        (PERSISTENT, THREE | dict(BN=80, num_warps=1)),
+        (PERSISTENT, THREE | dict(BN=64)),
     ],
     64: [
-        (WS, TWO),
-        (PIPELINED, TWO),
-        (PIPELINED, TWO | dict(TURNS=True)),
         (PIPELINED, THREE | dict(BN=128)),
-        (PIPELINED, THREE | dict(BN=128, TURNS=True)),
-        (PIPELINED, FOUR),
+        (GUARDED, THREE | dict(BN=128)),
+        (GUARDED, FOUR),
+        (PERSISTENT, THREE | dict(BN=128)),
+        (PERSISTENT, FOUR),
     ],
 }
 BEST: dict[tuple[int, bool], Form] = {
-    (128, False): (PIPELINED, TWO | dict(TURNS=True)),
-    (128, True): (PIPELINED, TWO),
-    (64, False): (PIPELINED, THREE | dict(BN=128)),
-    (64, True): (PIPELINED, THREE | dict(BN=128)),
+    (128, False): (PERSISTENT, THREE | dict(BN=80)),
+    (128, True): (PERSISTENT, THREE | dict(BN=80)),
+    (64, False): (GUARDED, FOUR),
+    (64, True): (PERSISTENT, THREE | dict(BN=128)),
 }
 Case = tuple[Any, int, int, bool]  # dtype, D, N, causal
 

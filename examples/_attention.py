@@ -47,15 +47,18 @@ def load(desc, buffer, where, barrier):
     tlx.async_descriptor_load(desc, buffer, where, barrier)
 
 
+def load_block(desc, blocks, full, empty, head, block, count, STAGES: tl.constexpr):
+    """Loads a block of K or V of a head; `count` blocks were loaded before."""
+    stage, phase = tlx.get_bufidx_phase(count, STAGES)
+    tlx.barrier_wait(empty[stage], phase ^ 1)
+    load(desc, blocks[stage], [head, block * blocks.shape[1], 0], full[stage])
+
+
 def load_blocks(k_desc, v_desc, k, v, k_full, k_empty, v_full, v_empty, head, blocks, count, STAGES: tl.constexpr):
     """Loads the blocks of K and V of a head, from the last one on; `count` blocks were loaded before."""
-    BN: tl.constexpr = k.shape[1]
     for block in range(blocks - 1, -1, -1):
-        stage, phase = tlx.get_bufidx_phase(count, STAGES)
-        tlx.barrier_wait(k_empty[stage], phase ^ 1)
-        load(k_desc, k[stage], [head, block * BN, 0], k_full[stage])
-        tlx.barrier_wait(v_empty[stage], phase ^ 1)
-        load(v_desc, v[stage], [head, block * BN, 0], v_full[stage])
+        load_block(k_desc, k, k_full, k_empty, head, block, count, STAGES)
+        load_block(v_desc, v, v_full, v_empty, head, block, count, STAGES)
         count += 1
     return count
 

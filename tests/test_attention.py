@@ -50,22 +50,51 @@ EXAMPLES_AND_OPTIONS = [
     ("hopper_attention_ws", {}),
     ("hopper_attention_pipelined", {}),
     ("hopper_attention_pipelined", {"TURNS": True}),
+    ("hopper_attention_guarded", {}),
+    ("hopper_attention_persistent", {}),
+    ("hopper_attention_persistent", {"num_warps": 1}),
 ]
 
 
 @pytest.mark.parametrize(("example", "more"), EXAMPLES_AND_OPTIONS, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_attention(example: str, more: dict[str, Any], case: tuple[Any, ...]) -> None:
-    n, d, bn, consumers, heads, group, causal, dtype = case
+    n, d, _, _, heads, group, _, dtype = case
     rng = np.random.default_rng(n)
-    q, k, v = (rng.standard_normal((h, n, d)).astype(dtype) for h in (heads, heads // group, heads // group))
+    run(example, more, case, *(rng.standard_normal((h, n, d)).astype(dtype) for h in (heads, *[heads // group] * 2)))
+
+
+# How scores go from the first key, which is multiplied last, to the last one.
+SLOPES = {"falling": (6.0, 0.0), "rising": (0.0, 6.0), "negative": (-1.0, -8.0), "in one row": (0.0, 0.0)}
+
+
+@pytest.mark.parametrize("slope", SLOPES)
+def test_references_of_the_guarded_softmax(slope: str) -> None:
+    """Scores that grow far beyond the reference of their row, in all warps or in one, and negative ones, whose bits do
+    not order as they do."""
+    n, d = 200, 64
+    rng = np.random.default_rng(7)
+    q, k, v = (rng.standard_normal((1, n, d)).astype(np.float16) for _ in range(3))
+    q[..., 0] = 8
+    k[..., 0] = np.linspace(*SLOPES[slope], n)[None]
+    if slope == "in one row":
+        q[0, 37], k[0, 5] = 2 * q[0, 37], 2 * q[0, 37]
+    run("hopper_attention_guarded", {}, (n, d, 64, 2, 1, 1, False, np.float16), q, k, v)
+
+
+def run(example: str, more: dict[str, Any], case: tuple[Any, ...], q: Array, k: Array, v: Array) -> None:
+    n, d, bn, consumers, heads, group, causal, dtype = case
     o, lse = np.full((heads, n, d), np.nan, dtype), np.full((heads, n), np.nan, np.float32)
     kernel = importlib.import_module(example).attention
     described = [Blocks(x, (1, rows, d)) for x, rows in ((q, 64), (k, bn), (v, bn), (o, 64))]
-    grid = (tlxc.cdiv(n, 64 * consumers), heads)
+    grid: tuple[int, ...] = (tlxc.cdiv(n, 64 * consumers), heads)
+    counter, taken = np.zeros(2, np.int32), ()
+    if example == "hopper_attention_persistent":  # CTAs take more tiles than one, of sections of two heads
+        taken, grid = (counter, grid[0] * heads, min(2, heads)), (max(1, grid[0] * heads - 1),)
     options = {"D": d, "BN": bn, "CONSUMERS": consumers, "GROUP": group, "CAUSAL": causal, "REGISTERS": 160, **more}
-    emulate(kernel, grid, *described, lse, n, d**-0.5, **options)
+    emulate(kernel, grid, *described, lse, *taken, n, d**-0.5, **options)
+    assert not counter.any()
     wanted, wanted_lse = reference(q, k, v, causal)
     error = np.linalg.norm(o.astype(np.float64) - wanted) / np.linalg.norm(wanted)
     assert error < (1e-3 if dtype is np.float16 else 8e-3)
-    np.testing.assert_allclose(lse, wanted_lse, atol=1e-4)
+    np.testing.assert_allclose(lse, wanted_lse, rtol=1e-6, atol=1e-4)

@@ -25,7 +25,7 @@ from tlxc.targets.fragments import wgmma_a, wgmma_acc
 
 FAMILIES = ("buffer", "barrier", "tma", "cluster")
 # New in families of register tiles
-NEW_ELSEWHERE = {"async_dot", "async_dot_wait", "async_tasks", "thread_id", "clock64", "vote", "prefetch"}
+NEW_ELSEWHERE = {"async_dot", "async_dot_wait", "async_tasks", "thread_id", "clock64", "vote", "warp_vote", "prefetch"}
 # Covered with register tiles elsewhere; `buffer_overlap` ends in a pass.
 ELSEWHERE = {"barrier", "fence_async_shared", "buffer_overlap"}
 
@@ -215,6 +215,9 @@ CASES: dict[str, list[tuple[str, str]]] = {
                    rf"%tid\.{'xyz'[axis]};") for axis in range(3)],
     "vote": [("%r = vote %some {mask = 65535} : tensor<512xi32, #4>\n%to = splat %u : tensor<512xptr<i32>, #4>\n"
               "store %to, %r, _", r"vote\.sync\.ballot\.b32 %r\d+, p, 0xf+;")],
+    "warp_vote": [(f"%v = warp_vote %some {{mode = \"{mode}\"}} : i1@warp\n%z = constant {{value = 0}} : i32\n"
+                   "%r = select %v, %n, %z : i32@warp"
+                   + STORE_NUMBER, rf"vote\.sync\.{mode}\.pred\s+%p\d+, %p\d+, -1;") for mode in ("any", "all")],
     "prefetch": [('prefetch %places, %some {level = "L2"}', r"@p prefetch\.global\.L2 \[%rd\d+\];")],
     "clock64": [("%r = clock64 : i64@thread\n%to = splat %w : tensor<512xptr<i64>, #4>\n"
                  "%all = splat %r : tensor<512xi64, #4>\nstore %to, %all, _", r"mov\.u64 %rd\d+, %clock64;")],

@@ -29,7 +29,12 @@ REFUSED = {  # example -> start of a target's name -> the error
     "hopper_gemm_pingpong": _WGMMA,
     "hopper_attention_ws": _WGMMA,
     "hopper_attention_pipelined": _WGMMA,
+    "hopper_attention_guarded": _WGMMA,
+    "hopper_attention_persistent": _WGMMA,
 }
+
+
+TAKE_TILES = ("hopper_attention_persistent",)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -37,7 +42,8 @@ def test_is_clean_in_the_simulator(name: str) -> None:
     """What stands in the file itself for `tlxc check`, which loads it as a user does."""
     result = CliRunner().invoke(main, ["check", str(EXAMPLES / f"{name}.py"), "--seeds", "2"])
     assert result.exit_code == 0, result.output
-    assert "clean: all schedules of these inputs" in result.output
+    # Who takes a tile from a counter depends on the schedule.
+    assert ("clean in 2 schedules" if name in TAKE_TILES else "clean: all schedules of these inputs") in result.output
 
 
 @pytest.mark.parametrize("target", [target.name for target in all_targets()])

@@ -355,6 +355,12 @@ def test_cast(a: DType, b: DType) -> None:
     assert x.type == Tensor((4,), b) and k.kinds == ["splat"] + ["cast"] * (a != b)
 
 
+def test_bitcast(k: Kernel) -> None:
+    x = k.tile(tl.float32, 4).to(tl.int32, bitcast=True)
+    assert x.type == Tensor((4,), tl.int32) and k.last.kind == "bitcast"
+    assert tl.cast(x, tl.int32, bitcast=True) is x
+
+
 def test_where_promotes_and_broadcasts(k: Kernel) -> None:
     x = tl.where(k.tile(tl.int1, 4, 1), k.tile(tl.float16, 8), 0)
     assert x.type == Tensor((4, 8), tl.float16) and k.last.kind == "select"

@@ -306,6 +306,14 @@ CASES: list[tuple[str, Callable[[Kernel], Any], str]] = [
         "  fix: convert what tl.load reads through it",
     ),
     (
+        "bitcast_to_another_width",
+        lambda k: k.tile(tl.float32, 4).to(tl.int16, bitcast=True),
+        "error: a bitcast keeps the bits of a run-time value\n"
+        "  found: a tile (4,) of tl.float32 to tl.int16\n"
+        "  allowed: integers and floats, to a dtype with as many bits\n"
+        "  fix: leave bitcast=True out to convert the number",
+    ),
+    (
         "cast_to_no_dtype",
         lambda k: k.tile(tl.int32, 4).to(3),
         "error: the dtype must be a dtype\n"

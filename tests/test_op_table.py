@@ -165,6 +165,8 @@ SAMPLES: dict[str, list[str]] = {
     "clock64": ["%r = clock64 : i64@thread"],
     "vote": ["%t = thread_id {axis = 0} : i32@thread\n%p = cmp %t, %int {pred = \"lt\"} : i1@thread\n"
              "%r = vote %p {mask = 4294967295} : i32@warp", "%r = vote %tbool {mask = 15} : tensor<64x32xi32>"],
+    "warp_vote": ["%r = warp_vote %tbool {mode = \"any\"} : i1@warp",
+                  "%r = warp_vote %bool {mode = \"all\"} : i1@warp"],
     "prefetch": ["prefetch %tpointer, %tbool {level = \"L1\"}", "prefetch %tpointer, _ {level = \"L2\"}"],
     "program_id": [f"%r = program_id {{axis = {axis}}} : i32" for axis in range(3)],
     "num_programs": [f"%r = num_programs {{axis = {axis}}} : i32" for axis in range(3)],

@@ -651,12 +651,54 @@ def error_in_a_task(n):
       +1 |     if tlx.thread_id(0) == 0:
          |        ^~~~~~~~~~~~~~~~~~~~~
       found: a value that is known per thread only
-      allowed: conditions that all threads of the task agree on
+      allowed: conditions that all threads of the task agree on, or those of a warp, as tlx.warp_any gives them
       fix: store from one thread by a scalar tl.store, or choose with tl.where
 """)
 def branch_on_the_thread(x):
     if tlx.thread_id(0) == 0:
         tl.store(x, 1.0)
+
+
+@case("""
+    k.py:+2:11: error: the condition of `while` differs between the threads of the task
+      +2 |     while tlx.warp_any(x > 0):
+         |           ^~~~~~~~~~~~~~~~~~~
+      found: a value that is known per warp only
+      allowed: conditions that all threads of the task agree on
+      fix: store from one thread by a scalar tl.store, or choose with tl.where
+""")
+def loop_of_a_warp(n):
+    x = tl.arange(0, 64)
+    while tlx.warp_any(x > 0):
+        x -= 1
+
+
+@case("""
+    k.py:+2:5: error: warps that branch by themselves cannot return
+      +2 |     if tlx.warp_any(x > 0):
+         |     ^~~~~~~~~~~~~~~~~~~~~~~
+      found: a `return` under a condition on which only the threads of a warp agree
+      fix: assign the results in the branches, and return them after the `if`
+""")
+def return_of_a_warp(n):
+    x = tl.arange(0, 64)
+    if tlx.warp_any(x > 0):
+        return
+
+
+@case("""
+    k.py:+2:5: error: warps that branch by themselves cannot choose this value
+      +2 |     if tlx.warp_any(y > 0):
+         |     ^~~~~~~~~~~~~~~~~~~~~~~
+      found: a scalar tl.ptr(tl.float32)
+      allowed: tiles and numbers
+      fix: choose it under a condition that the whole task agrees on
+""")
+def pointer_of_a_warp(x):
+    y = tl.arange(0, 64)
+    if tlx.warp_any(y > 0):
+        x += 1
+    tl.store(x, 1.0)
 
 
 @case("""

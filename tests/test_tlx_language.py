@@ -300,6 +300,12 @@ def test_a_dot_of_tf32(k: Tile) -> None:
     ]
 
 
+def test_votes_of_a_warp(k: Tile) -> None:
+    assert tlx.warp_any(k.tile(tl.int1, 64)).type == Scalar(tl.int1, "warp")
+    tlx.warp_all(tlx.thread_id(0))
+    assert tail(k, 1) == ["%5 = warp_vote %4 {mode = \"all\"} : i1@warp"]
+
+
 def test_votes_and_prefetches(k: Tile) -> None:
     assert tlx.vote_ballot_sync(-1, k.tile(tl.int32, 64)).shape == (64,)
     tlx.vote_ballot_sync(0xFF, tlx.thread_id(0) > 3)

@@ -26,6 +26,7 @@ from tlxc.passes.accumulators import copied_accumulators
 from tlxc.passes.addresses import widen_addresses
 from tlxc.passes.alias import place_aliases
 from tlxc.passes.atomics import publish_atomics
+from tlxc.passes.branches import check_branches, check_parts_of_warps
 from tlxc.passes.buffers import assign_buffers
 from tlxc.passes.copies import merge_copies
 from tlxc.passes.dead_code import drop_breakpoints
@@ -53,6 +54,7 @@ Pass = Callable[[Module, Target], None]
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("breakpoints", drop_breakpoints),
     ("spins", refuse_spins),
+    ("branches", check_branches),
     ("copies", merge_copies),
     ("alias", place_aliases),
     ("simplify", simplify),
@@ -66,6 +68,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("buffers", assign_buffers),
     ("pending", check_pending),
     ("layouts", assign_layouts),
+    ("warps", check_parts_of_warps),
     ("atomics", publish_atomics),
     ("shared", stage_shared),
     ("memory", plan_memory),
@@ -78,6 +81,9 @@ BEFORE: dict[tuple[str, str], str] = {
     ("breakpoints", "copies"): "copies that differ only in what a breakpoint shows are one",
     ("breakpoints", "simplify"): "what a breakpoint alone needs is dead",
     ("spins", "simplify"): "a loop that only reads would be gone",
+    ("branches", "simplify"): "what stands in a branch may move out of it",
+    ("layouts", "warps"): "only layouts tell which elements a warp holds",
+    ("warps", "shared"): "a conversion in a branch must not become a trip through shared memory",
     ("copies", "simplify"): "a constant of 0 or 1 would be folded in one copy and not in the other",
     ("alias", "simplify"): "a buffer that nobody uses still has its place in a storage",
     ("alias", "memory"): "allocations of one storage are placed as one",
@@ -269,9 +275,7 @@ def assemble_module(
     return Compiled(module.name, target.name, asm, metadata)
 
 
-def compile_text(
-    text: str, target: str, assembler: Assembler | None = None, wait_limit: int | None = None
-) -> Compiled:
+def compile_text(text: str, target: str, assembler: Assembler | None = None, wait_limit: int | None = None) -> Compiled:
     """Printed tile IR, as the frontend makes it, to binary: the task of worker processes.  `assembler` None: the one
     that is found here.  `wait_limit` as for `compile_kernel`."""
     from tlxc.codegen.nvptx.assemble import assembling_with

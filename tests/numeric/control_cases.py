@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import tlxc
-from tlxc import tl
+from tlxc import tl, tlx
 from tlxc.ir.types import DTYPES, DType, bfloat16, float16, float32, int8, int32, int64, uint8
 
 from .support import (
@@ -129,6 +129,18 @@ def until_kernel(x, out, BLOCK: tl.constexpr):
         tile = tl.where(tile > 0, tile - 1, tile)
         trips += 1
     tl.store(out + tl.program_id(0) * BLOCK + offsets, tile * 100 + trips)
+
+
+@tlxc.kernel
+def guard_kernel(x, limits, out, M: tl.constexpr, N: tl.constexpr, ALL: tl.constexpr):
+    """x less the greatest of its row and a limit, which is looked for only by warps that hold something above it."""
+    rows = tl.arange(0, M)
+    at = rows[:, None] * N + tl.arange(0, N)[None, :]
+    y, top = tl.load(x + at), tl.load(limits + rows)
+    below = tlx.warp_all(y <= top[:, None]) if ALL else not tlx.warp_any(y > top[:, None])
+    if not below:
+        top = tl.maximum(top, tl.max(y, 1))
+    tl.store(out + at, y - top[:, None])
 
 
 @tlxc.kernel
@@ -369,6 +381,17 @@ def _branches_case(mode: int, warps: int) -> Case:
     return Case(f"branches-{mode}-w{warps}", branches_kernel, make, warps, listed)
 
 
+def _guard_case(dtype: DType, mode: str, warps: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        x = small_integers(rng, dtype, 64 * 32).reshape(64, 32)
+        limits = np.full(64, plain(x).max() - 1).astype(x.dtype)
+        expect = exact(plain(x) - np.maximum(plain(x).max(1), plain(limits))[:, None], signed_zero=False)
+        args = {"x": In(x), "limits": In(limits), "out": Out(x.shape, dtype), "M": 64, "N": 32, "ALL": mode == "all"}
+        return Launch((1,), args, {"out": expect})
+
+    return Case(f"guard-{dtype}-{mode}-w{warps}", guard_kernel, make, warps, cells("warp_vote", "-"), amd=False)
+
+
 def _stores_case(limit: int, warps: int) -> Case:
     def make(rng: np.random.Generator, big: bool) -> Launch:
         x = small_integers(rng, float32, 4 * 256).reshape(4, 16, 16)
@@ -460,6 +483,7 @@ def cases() -> Iterator[Case]:
         yield _stores_case(1, warps)
         yield _found_case(2, warps)
         yield from (_branches_case(mode, warps) for mode in (0, 3, -5))
+        yield from (_guard_case(dtype, mode, warps) for dtype in (float32, int32) for mode in ("any", "all"))
     for dtype in DTYPES.values():
         yield _last_case(dtype, 4, 4)
     for steps in (0, 1, 5):

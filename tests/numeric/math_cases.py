@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -79,6 +80,13 @@ def cast_kernel(x, o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, n, TO: tl.c
     outs = (o0, o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11)
     for i in tl.static_range(12):
         tl.store(outs[i] + offsets, a.to(TO[i]), mask=inside)
+
+
+@tlxc.kernel
+def bitcast_kernel(x, out, n, TO: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=inside).to(TO, bitcast=True), mask=inside)
 
 
 @tlxc.kernel
@@ -520,6 +528,17 @@ def _cast_case(source: DType, warps: int) -> Case:
     return Case(f"cast-{source}-w{warps}", cast_kernel, make, warps, cells("cast", source.short))
 
 
+def _bitcast_case(source: DType, to: DType, warps: int) -> Case:
+    def make(rng: np.random.Generator, big: bool) -> Launch:
+        n = BIG_N if big else SMALL_N
+        x = rng.integers(0, 256, n * source.bytes, np.uint8).view(storage(source))
+        x = np.where(x != x, x.dtype.type(1), x) if source.is_float else x  # which NaN comes out is left open
+        args = {"x": In(x), "out": Out(n, to), "n": n, "TO": to, "BLOCK": BLOCK}
+        return Launch(_grid(n), args, {"out": exact(x.view(storage(to)))})
+
+    return Case(f"bitcast-{source}-{to}-w{warps}", bitcast_kernel, make, warps, cells("bitcast", to.short))
+
+
 def _constant_case(dtype: DType, warps: int) -> Case:
     constants = tuple(v.item() for v in specials(dtype).astype(np.float64 if dtype.is_float else storage(dtype)))
 
@@ -588,6 +607,9 @@ def cases() -> Iterator[Case]:
             yield _where_case(dtype, warps)
             yield _cast_case(dtype, warps)
             yield _constant_case(dtype, warps)
+        for a, b in itertools.permutations(NUMBERS, 2):
+            if a.bits == b.bits:
+                yield _bitcast_case(a, b, warps)
         yield from (_multiply_add_case(dtype, warps) for dtype in FLOATS)
     for dtype in NUMBERS:
         yield _literal_case(dtype)

@@ -51,7 +51,7 @@ REFUSED: dict[str, dict[str, str]] = {
         if r.family in _NVIDIA_ONLY and kind not in _EVERYWHERE
     }
     | {
-        "vote": "votes of a warp are not available on AMD targets yet",
+        **dict.fromkeys(("vote", "warp_vote"), "votes of a warp are not available on AMD targets yet"),
         "prefetch": "prefetches are not available on AMD targets yet",
     }
     | {

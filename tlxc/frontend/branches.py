@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tlxc.errors import CompileError
-from tlxc.ir.core import Region
-from tlxc.ir.types import Scalar
+from tlxc.ir.core import Region, Value
+from tlxc.ir.types import Scalar, Tensor, Type, agreement, int1
 from tlxc.language import math
 from tlxc.language.core import describe, tensor
 
 from .flow import Flow, Fork, Returned, Splice, Step
 from .scope import Binding, Names, Undefined
-from .values import Mismatch, Structure, describe_type, flatten, leaf_types, rebuild, same, unify
+from .values import Mismatch, Structure, describe_type, flatten, leaf_types, rebuild, same, unify, wrap
 
 if TYPE_CHECKING:
     from .visitor import Visitor
@@ -51,15 +51,22 @@ def condition(v: Visitor, node: ast.expr, keyword: str) -> bool | tensor:
             fix="choose element by element with tl.where(cond, x, y), or reduce the tile to a scalar with tl.max",
         )
     truth: tensor = v.apply(node, math.truth, value)
-    if isinstance(truth.type, Scalar) and truth.type.uniform != "task":
+    if agreement(truth.type) < agreement(Scalar(int1, "warp" if keyword == "if" else "task")):
+        assert isinstance(truth.type, Scalar)
         raise v.error(
             node,
             f"the condition of `{keyword}` differs between the threads of the task",
             found=f"a value that is known per {truth.type.uniform} only",
-            allowed="conditions that all threads of the task agree on",
+            allowed="conditions that all threads of the task agree on"
+            + (", or those of a warp, as tlx.warp_any gives them" if keyword == "if" else ""),
             fix="store from one thread by a scalar tl.store, or choose with tl.where",
         )
     return truth
+
+
+def differs_by_warp(test: tensor) -> bool:
+    """Whether a condition is one on which only the threads of a warp agree."""
+    return agreement(test.type) < agreement(Scalar(int1))
 
 
 def if_statement(v: Visitor, node: ast.If) -> Flow:
@@ -67,6 +74,13 @@ def if_statement(v: Visitor, node: ast.If) -> Flow:
     if isinstance(test, bool):
         return Splice(node.body if test else node.orelse)
     if not v.frame.loops and v.returns(node):
+        if differs_by_warp(test):
+            raise v.error(
+                node,
+                "warps that branch by themselves cannot return",
+                found="a `return` under a condition on which only the threads of a warp agree",
+                fix="assign the results in the branches, and return them after the `if`",
+            )
         return Fork(node, test)
     choose(v, node, test, lambda: v.block(node.body), lambda: v.block(node.orelse))
     return None
@@ -183,10 +197,24 @@ class Join:
                 yields = [x for pair in self.pairs.values() for x in flatten(pair[position], pair[2])]
                 v.builder.op("yield", tuple(yields))
         types = [t for pair in self.pairs.values() for t in leaf_types(pair[2])]
+        if differs_by_warp(test):
+            types = [self._of_a_warp(t) for t in types]
         v.builder.loc = v.location(self.node)
         op = v.builder.op("if", (test.value,), types, [arm.region for arm in self.arms])
         results = iter(op.results)
         return {key: rebuild(pair[2], results) for key, pair in self.pairs.items()}
+
+    def _of_a_warp(self, t: Type) -> Type:
+        """What a value is after warps took different branches."""
+        if not isinstance(t, (Scalar, Tensor)):
+            raise self.v.error(
+                self.node,
+                "warps that branch by themselves cannot choose this value",
+                found=describe(wrap(Value(t))),
+                allowed="tiles and numbers",
+                fix="choose it under a condition that the whole task agrees on",
+            )
+        return Scalar(t.dtype, "warp") if isinstance(t, Scalar) and t.uniform == "task" else t
 
 
 # -------------------------------------------------------------------------------------------------------- early return

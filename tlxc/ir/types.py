@@ -66,8 +66,7 @@ bfloat16 = DType("bfloat16", "float", 16, "bf16")
 float32 = DType("float32", "float", 32, "f32")
 
 DTYPES: dict[str, DType] = {
-    t.short: t
-    for t in (int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32)
+    t.short: t for t in (int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32)
 }
 
 
@@ -206,6 +205,11 @@ class Token:
 
 
 Type = Union[Scalar, Pointer, Tensor, Buffer, Barrier, Descriptor, Token]
+
+
+def agreement(t: Type) -> int:
+    """Which threads agree on a value, as a position in UNIFORMITY; on what is no number, the whole task does."""
+    return UNIFORMITY.index(t.uniform) if isinstance(t, Scalar) else len(UNIFORMITY) - 1
 
 
 def element_of(t: Type) -> Element:

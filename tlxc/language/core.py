@@ -288,11 +288,11 @@ class tensor:
         return shape.subscript(self, index)
 
     # ------------------------------------------------------------------------------------------------------ methods
-    def to(self, dtype: DType) -> tensor:
-        """`tl.cast(x, dtype)`."""
+    def to(self, dtype: DType, bitcast: bool = False) -> tensor:
+        """`tl.cast(x, dtype, bitcast)`."""
         from . import math
 
-        return math.cast(self, dtype)
+        return math.cast(self, dtype, bitcast)
 
     def reshape(self, *extents: Any) -> tensor:
         """`tl.reshape(x, shape)`; the shape is one tuple or several ints."""

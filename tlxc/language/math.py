@@ -207,17 +207,18 @@ def truth(x: Any) -> tensor:
 
 # -------------------------------------------------------------------------------------------- conversion, selection
 @builtin
-def cast(x: Any, dtype: DType) -> tensor:
+def cast(x: Any, dtype: DType, bitcast: bool = False) -> tensor:
     """Converts a scalar or tile to `dtype`; `x.to(dtype)` is the same.
 
     dtypes: any of bool, integers, f16, bf16, f32 to any other.  To a narrower float and from integers to floats: round
     to nearest even.  Float to integer: toward zero, saturating, NaN gives 0.  To bool: x != 0.  Between integers:
-    wraps.  A literal must be exact in an integer dtype and in range of a float one.
-    Targets: all.  Errors: pointers; a literal out of range.
+    wraps.  A literal must be exact in an integer dtype and in range of a float one.  `bitcast=True` reads the bits of
+    an integer or float as a dtype of the same width: the bits of floats that are not negative order as they do.
+    Targets: all.  Errors: pointers; a literal out of range; a bitcast of bools, of literals, or to another width.
     Instruction: `cvt` (PTX ISA, "cvt"); LLVM `fptrunc fpext sitofp uitofp trunc sext zext llvm.fptosi.sat` (LangRef).
     """
     check_dtype(dtype)
-    if is_literal(x):
+    if is_literal(x) and not bitcast:
         return constant(x, dtype)
     value = as_tensor(x)
     if isinstance(value.dtype, Pointer):
@@ -227,7 +228,19 @@ def cast(x: Any, dtype: DType) -> tensor:
             allowed="numbers",
             fix="convert what tl.load reads through it",
         )
-    return convert(value, dtype)
+    return _bitcast(x, value, dtype) if bitcast else convert(value, dtype)
+
+
+def _bitcast(x: Any, value: tensor, dtype: DType) -> tensor:
+    source = value.number
+    if is_literal(x) or "bool" in (source.kind, dtype.kind) or source.bits != dtype.bits:
+        raise CompileError(
+            "a bitcast keeps the bits of a run-time value",
+            found=f"{describe(x)} to {dtype!r}",
+            allowed="integers and floats, to a dtype with as many bits",
+            fix="leave bitcast=True out to convert the number",
+        )
+    return value if source == dtype else elementwise("bitcast", value, element=dtype)
 
 
 @builtin

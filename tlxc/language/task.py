@@ -11,6 +11,7 @@ from tlxc.ir.types import Scalar, Tensor, int1, int32, int64
 from .context import current
 from .core import as_tensor, builder, builtin, describe, literal_int, tensor
 from .handles import require_feature
+from .math import truth
 
 REGISTER_STEP = 8
 REGISTERS = (24, 256)  # least and most that a thread may have
@@ -240,3 +241,33 @@ def vote_ballot_sync(mask: int, pred: Any) -> tensor:
     vote = x if x.number == int1 else x != 0
     kind = Tensor(x.shape, int32) if x.shape else Scalar(int32, "warp")
     return tensor(builder().emit("vote", vote.value, type=kind, mask=lanes))
+
+
+@builtin
+def warp_any(x: Any) -> tensor:
+    """Whether any of the bools that a warp holds is true: a bool on which the threads of a warp agree.
+
+    `x`: a bool tile, or a scalar; numbers count as true unless they are 0.  `if` on the result lets each warp take its
+    own branch.  In it stands arithmetic, reductions included, on elements that the warp holds: the rows of its part of
+    the tile `x`.  Loads, stores, barriers and products are refused there, and results that lie in the warps otherwise
+    than `x`.  Which rows share a warp is the compiler's choice, so both branches must be right for all rows.
+    `tlx.warp_any(x > limit[:, None])` takes one maximum for each limit and no comparison for each element.
+    Targets: sm_90 and later.  Errors: pointers; `while` on the result.
+    Instruction: `vote.sync.any.pred` (PTX ISA, "vote.sync").
+    """
+    return _warp_vote("any", x)
+
+
+@builtin
+def warp_all(x: Any) -> tensor:
+    """Whether all bools that a warp holds are true: a bool on which the threads of a warp agree; see tlx.warp_any.
+
+    Targets: sm_90 and later.  Errors: pointers; `while` on the result.
+    Instruction: `vote.sync.all.pred` (PTX ISA, "vote.sync").
+    """
+    return _warp_vote("all", x)
+
+
+def _warp_vote(mode: str, x: Any) -> tensor:
+    require_feature("elect", f"warp_{mode}")
+    return tensor(builder().emit("warp_vote", truth(x).value, type=Scalar(int1, "warp"), mode=mode))

@@ -57,7 +57,17 @@ from .dependency import gdc_launch_dependents, gdc_wait
 from .descriptor import allocate_tensor_descriptor, make_tensor_descriptor, reinterpret_tensor_descriptor
 from .handles import async_token, buffered_tensor, mbarrier, tensor_descriptor
 from .layout import dump_layout, layout, require_layout, swizzled_layout
-from .task import async_task, async_task_replica_id, async_tasks, clock64, get_bufidx_phase, thread_id, vote_ballot_sync
+from .task import (
+    async_task,
+    async_task_replica_id,
+    async_tasks,
+    clock64,
+    get_bufidx_phase,
+    thread_id,
+    vote_ballot_sync,
+    warp_all,
+    warp_any,
+)
 from .tma import (
     async_descriptor_load,
     async_descriptor_prefetch_tensor,
@@ -105,4 +115,5 @@ __all__ = [
     "prefetch_descriptor", "reinterpret_tensor_descriptor", "remote_shmem_store", "remote_view", "require_layout",
     "reuse_group", "reuse_group_type", "size_of", "storage_alias_spec", "storage_kind", "subslice", "swizzled_layout",
     "tcgen05_commit", "tensor_descriptor", "tensor_descriptor_type", "thread_id", "tmem_copy", "vote_ballot_sync",
+    "warp_all", "warp_any",
 ]  # fmt: skip

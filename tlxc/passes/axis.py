@@ -527,7 +527,7 @@ def _reduce(op: Op, facts: list[Facts]) -> Facts:
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(_BINARY, _binary),
-    **dict.fromkeys(("div", "exp2", "log2", "sqrt", "rsqrt"), _equal_only),
+    **dict.fromkeys(("div", "exp2", "log2", "sqrt", "rsqrt", "bitcast"), _equal_only),
     **dict.fromkeys(("convert_layout", "require_layout"), _same),
     "constant": _constant,
     "arange": _arange,

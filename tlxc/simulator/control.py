@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .agents import Pending
 from .barriers import Waitable
+from .parts import own_parts
 from .program import EFFECT, PURE, Code, Step
 from .reports import at, fail
 from .values import storage
@@ -101,9 +102,21 @@ def while_loop(strand: Strand, step: Step, *carried: Any) -> Generator[Any, None
 
 
 def branch(strand: Strand, step: Step, condition: Any) -> Generator[Any, None, Any]:
-    code = step.codes[0 if condition.all() else 1]
+    if condition.shape:
+        return (yield from _warps_apart(strand, step, condition))
+    code = step.codes[0 if condition else 1]
     yield from run_code(strand, code)
     return _results(step, tuple([strand.env[slot] for slot in code.yields]))
+
+
+def _warps_apart(strand: Strand, step: Step, condition: Any) -> Generator[Any, None, Any]:
+    """Warps take different branches, which have no effects: both run, and each warp gives its own part of the results.
+    `condition`: one bool per thread."""
+    sides = []
+    for code in step.codes:
+        yield from run_code(strand, code)
+        sides.append([strand.env[slot] for slot in code.yields])
+    return _results(step, tuple(own_parts(v.type, condition, a, b) for v, a, b in zip(step.op.results, *sides)))
 
 
 def _results(step: Step, values: tuple[Any, ...]) -> Any:

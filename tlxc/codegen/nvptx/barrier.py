@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from tlxc.codegen.simt.buffer import shared_pointer
 from tlxc.codegen.simt.lowering import Lower, Lowering
+from tlxc.codegen.simt.math import compare
+from tlxc.codegen.simt.reduce import tree
 from tlxc.ir.core import Op, Value
-from tlxc.ir.types import Barrier
+from tlxc.ir.types import Barrier, DType, element_of
 
 from . import trap
 
@@ -139,8 +141,44 @@ def vote(low: Lowering, op: Op) -> None:
     low.set(op.result, [kept] * low.registers(op.result))
 
 
+def warp_vote(low: Lowering, op: Op) -> None:
+    w, mode = low.w, op.attrs["mode"]
+    word = {"any": "or", "all": "and"}[mode]
+    own, *others = dict.fromkeys(_compared_once(low, op) or low.get(op.inputs[0]))
+    for x in others:
+        own = w.assign(f"{word} i1 {own}, {x}")
+    args = [("i32", "-1"), ("i1", own)]
+    low.set(op.result, [w.call("i1", f"llvm.nvvm.vote.{mode}.sync", args, " #1")])
+
+
+# (what is voted, comparison) -> which extreme of the left operand decides
+_DECIDES = {
+    ("any", "gt"): "max", ("any", "ge"): "max", ("any", "lt"): "min", ("any", "le"): "min",
+    ("all", "gt"): "min", ("all", "ge"): "min", ("all", "lt"): "max", ("all", "le"): "max",
+}  # fmt: skip
+
+
+def _compared_once(low: Lowering, op: Op) -> list[str]:
+    """Of a vote on `x > limit`, comparisons of the greatest x with each limit in place of one for each register; none
+    where that is no gain.  Of floats `all` is left out: a NaN, which fails it, loses against numbers."""
+    cmp = op.inputs[0].op
+    if cmp is None or cmp.kind != "cmp":
+        return []
+    how, d = _DECIDES.get((op.attrs["mode"], cmp.attrs["pred"])), element_of(cmp.inputs[0].type)
+    assert isinstance(d, DType)
+    groups: dict[str, list[str]] = {}
+    for x, limit in zip(*(low.get(v) for v in cmp.inputs)):
+        groups.setdefault(limit, []).append(x)
+    if how is None or len(groups) == low.registers(cmp.result) or (d.is_float and op.attrs["mode"] == "all"):
+        return []
+    return [
+        compare(low, cmp.attrs["pred"], d, tree(low, how, d, list(dict.fromkeys(xs))), y) for y, xs in groups.items()
+    ]
+
+
 LOWERINGS: dict[str, Lower] = {
     "vote": vote,
+    "warp_vote": warp_vote,
     "alloc_barriers": alloc_barriers,
     "barrier_wait": barrier_wait,
     "barrier_arrive": barrier_arrive,

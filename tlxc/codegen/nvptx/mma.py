@@ -172,8 +172,9 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
         keep = f"${first + len(inputs)}"
         inputs.append(("i32", low.w.assign(f"zext i1 {low.scalar(use)} to i32")))
     name = f"wgmma.mma_async.sync.aligned.m64n{n}k{step}.f32.{_kind(a)}.{_kind(b)}"
-    head = f"{{ .reg .b64 da, db; .reg .pred p, q; setp.ne.b32 p, 1, 0; setp.ne.b32 q, {keep}, 0;"
-    lines = [f"{head} wgmma.fence.sync.aligned;"]
+    lines = [f"{{ .reg .b64 da, db; .reg .pred p, q; setp.ne.b32 p, 1, 0; setp.ne.b32 q, {keep}, 0;"]
+    if not (low.fenced == low.w.block and _in_place(a, start)):
+        lines.append("wgmma.fence.sync.aligned;")
     for tile, row in enumerate(rows):
         regs = ",".join(f"${tile * n // 2 + i}" for i in range(n // 2))
         for k0 in range(0, k, step):
@@ -189,6 +190,7 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
     constraints += [str(i) for i in range(count)] if acc is not None else []
     constraints += ["l" if t == "i64" else "r" for t, _ in inputs] + ["~{memory}"]
     args = [("float", acc[r]) for r in order] if acc is not None else []
+    low.fenced = "" if wait else low.w.block
     if not wait:
         low.in_flight.append((low.w.block, [x for t, x in source.inputs if t == "i32"]))
     out = [""] * count
@@ -196,6 +198,13 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
     for r, x in zip(order, values):
         out[r] = x
     return out
+
+
+def _in_place(a: Value, start: Value | None) -> bool:
+    """Whether the registers of a dot were written before the dot in front of it: in another block, or as its result."""
+    if start is None or (isinstance(a.type, Tensor) and a.op is not None):
+        return False
+    return start.op is None or start.op.kind == "async_dot"
 
 
 def _kind(v: Value) -> str:

@@ -143,18 +143,26 @@ def while_loop(low: Lowering, op: Op) -> None:
     carried.bind(op.results, words)
 
 
+def _still_read(dots: list[tuple[str, list[str]]], block: str, then: str) -> list[tuple[str, list[str]]]:
+    """Dots under way at the end of `block`, as those under way at the start of `then`, which it dominates."""
+    return [(then if b == block else b, names) for b, names in dots]
+
+
 @lowers("if")
 def if_else(low: Lowering, op: Op) -> None:
     w = low.w
     then, otherwise, join = w.new_block("then"), w.new_block("else"), w.new_block("join")
-    w.branch(low.scalar(op.inputs[0]), then, otherwise)
     slots, arms = [_Slot(low, v) for v in op.results], []
+    before, entered = low.in_flight, w.block
+    w.branch(low.scalar(op.inputs[0]), then, otherwise)
     for block, region in zip((then, otherwise), op.regions):
         w.start(block)
+        low.in_flight = _still_read(before, entered, block)
         _body(low, region)
         arms.append(([slot.pack(v) for slot, v in zip(slots, region.terminator.inputs)], w.block))
         w.jump(join)
     w.start(join)
+    low.in_flight = _still_read(before, entered, join)
     (a, block_a), (b, block_b) = arms
     for slot, v, xs, ys in zip(slots, op.results, a, b):
         slot.bind(v, [w.assign(f"phi {slot.type} [ {x}, %{block_a} ], [ {y}, %{block_b} ]") for x, y in zip(xs, ys)])

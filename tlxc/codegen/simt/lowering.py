@@ -76,6 +76,7 @@ class Lowering:
         self.packed: dict[Value, Sequence[tuple[Sequence[int], list[str]]]] = {}
         self.unpacked_in: dict[Value, str] = {}
         self.in_flight: list[tuple[str, list[str]]] = []  # (block, register operands) of dots under way, oldest first
+        self.fenced = ""  # the block in which a dot has started, where no register of a tile was touched since
         self.info: AxisInfo = analyse(module)
         self.total_warps: int = module.attrs.get("total_warps", module.num_warps)
         tid = emitter.thread_id()
@@ -231,6 +232,8 @@ class Lowering:
         if fn is None:
             raise InternalError(f"no lowering of {op.kind} for {self.target.name}")
         fn(self, op)
+        if op.kind != "async_dot" and any(isinstance(v.type, Tensor) for v in (*op.inputs, *op.results)):
+            self.fenced = ""
 
 
 def _union(bases: tuple[int, ...]) -> int:

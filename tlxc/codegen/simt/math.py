@@ -94,11 +94,15 @@ def transcendental(low: Lowering, op: Op) -> None:
     _each(low, op, lambda x: low.emitter.unary(kind, x))
 
 
-@lowers("cmp")
-def compare(low: Lowering, op: Op) -> None:
-    d, pred = _dtype(op), op.attrs["pred"]
+def compare(low: Lowering, pred: str, d: DType, a: str, b: str) -> str:
+    """i1: two numbers compared."""
     text = f"fcmp {_FLOAT[pred]}" if d.is_float else f"icmp {(_SIGNED if d.signed else _UNSIGNED)[pred]}"
-    _each(low, op, lambda a, b: low.w.assign(f"{text} {llvm_type(d)} {a}, {b}"))
+    return low.w.assign(f"{text} {llvm_type(d)} {a}, {b}")
+
+
+@lowers("cmp")
+def comparison(low: Lowering, op: Op) -> None:
+    _each(low, op, lambda a, b: compare(low, op.attrs["pred"], _dtype(op), a, b))
 
 
 @lowers("select")
@@ -110,6 +114,12 @@ def select(low: Lowering, op: Op) -> None:
 @lowers("constant")
 def constant(low: Lowering, op: Op) -> None:
     low.set(op.result, [literal(op.attrs["value"], element_of(op.result.type))])
+
+
+@lowers("bitcast")
+def bitcast(low: Lowering, op: Op) -> None:
+    a, b = low.llvm(op.inputs[0]), low.llvm(op.result)
+    _each(low, op, lambda x: x if a == b else low.w.assign(f"bitcast {a} {x} to {b}"))
 
 
 @lowers("cast")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce as fold
+
 from tlxc.codegen.llvm_text import llvm_type
 from tlxc.errors import InternalError
 from tlxc.ir.core import Op
@@ -20,10 +22,12 @@ def combine(low: Lowering, how: str, d: DType, a: str, b: str) -> str:
 
 
 def tree(low: Lowering, how: str, d: DType, names: list[str]) -> str:
-    """Combines pairwise, so that the chain of dependent operations is as short as it can be."""
+    """Combines groups, so that the chain of dependent operations is short: pairs, but three integers of which the
+    extreme is wanted, for which there is one instruction."""
+    size = 3 if how != "sum" and d.is_int and len(names) > 2 else 2
     while len(names) > 1:
-        pairs = [combine(low, how, d, a, b) for a, b in zip(names[::2], names[1::2])]
-        names = pairs + names[len(names) & ~1 :]
+        groups = [names[i : i + size] for i in range(0, len(names), size)]
+        names = [fold(lambda a, b: combine(low, how, d, a, b), group) for group in groups]
     return names[0]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..core import Op, Value
 from ..table import require, row
-from ..types import DType, Scalar, Tensor, Type, element_of, int1, shape_of
+from ..types import DType, Scalar, Tensor, Type, agreement, element_of, int1, shape_of
 
 
 def _types(values: Sequence[Value]) -> list[Type]:
@@ -52,9 +52,31 @@ def _while(op: Op) -> None:
 def _if(op: Op) -> None:
     require(len(op.regions) == 2, "if has two regions")
     _ends_in_yield(op)
-    require(op.inputs[0].type == Scalar(int1), "if: the condition is a scalar i1")
+    cond = op.inputs[0].type
+    require(isinstance(cond, Scalar) and cond.dtype == int1, "if: the condition is a scalar i1")
+    require(agreement(cond) > 0, "if: no thread takes a branch by itself")
     for r in op.regions:
-        require(_types(r.terminator.inputs) == _types(op.results), "if: yields and results have the same types")
+        yields = r.terminator.inputs
+        require(len(yields) == len(op.results), "if: a region yields one value for each result")
+        for v, result in zip(yields, op.results):
+            require(_becomes(v.type, result.type), f"if: {v.type} is yielded for a result of {result.type}")
+    for t in _types(op.results) if by_warp(op) else ():
+        own = isinstance(t, Scalar) and agreement(t) <= agreement(cond)
+        require(
+            own or isinstance(t, Tensor), f"if: warps that branch apart give tiles and scalars of their own, not {t}"
+        )
+
+
+def _becomes(t: Type, wanted: Type) -> bool:
+    """Types are equal, but a scalar may be more uniform than what it becomes."""
+    if isinstance(t, Scalar) and isinstance(wanted, Scalar):
+        return t.dtype == wanted.dtype and agreement(t) >= agreement(wanted)
+    return t == wanted
+
+
+def by_warp(op: Op) -> bool:
+    """Whether an `if` is one that each warp takes by itself."""
+    return op.kind == "if" and agreement(op.inputs[0].type) < agreement(Scalar(int1))
 
 
 row(
@@ -77,7 +99,16 @@ row(
     verify=_while,
     doc="Loop while the first region yields true.",
 )
-row("if", "control", "cond", -1, traits="structured", verify=_if, doc="A branch on a scalar that the task agrees on.")
+row(
+    "if",
+    "control",
+    "cond",
+    -1,
+    traits="structured",
+    verify=_if,
+    doc="A branch on a scalar that the task agrees on.  On one that only a warp agrees on, each warp takes its own "
+    "branch and gives its own part of the results; both branches are then pure and stay within the warp.",
+)
 
 
 def _breakpoint(op: Op) -> None:

@@ -56,6 +56,14 @@ def _cast(op: Op) -> None:
         require(isinstance(element_of(v.type), DType), "cast: pointers are not converted")
 
 
+def _bitcast(op: Op) -> None:
+    _same_shape(op)
+    a, b = (element_of(v.type) for v in (op.inputs[0], op.result))
+    for e in (a, b):
+        require(isinstance(e, DType) and e.kind != "bool", f"bitcast does not take the bits of {e}")
+    require(a.bits == b.bits, f"bitcast keeps the number of bits: {a} to {b}")
+
+
 def _constant(op: Op) -> None:
     require(isinstance(op.result.type, Scalar), "constant is a scalar")
 
@@ -157,4 +165,14 @@ row(
     kinds="bool int uint float",
     doc="Numeric conversion.  To a narrower float: round to nearest even; float to integer: toward zero, saturating, "
     "NaN gives 0; to bool: x != 0; integer to float: round to nearest even; integers wrap.",
+)
+row(
+    "bitcast",
+    "math",
+    "x",
+    1,
+    traits=f"{ELEMENTWISE} cheap",
+    verify=_bitcast,
+    kinds="int uint float",
+    doc="The same bits as a number of another dtype of that width; no instruction.",
 )

@@ -62,6 +62,12 @@ def _vote(op: Op) -> None:
     require(0 < op.attrs["mask"] < 1 << 32, "vote: the mask has 32 bits, one of them set")
 
 
+def _warp_vote(op: Op) -> None:
+    require(element_of(op.inputs[0].type) == int1, "warp_vote takes i1")
+    require(op.result.type == Scalar(int1, "warp"), "warp_vote gives a warp-level i1")
+    require(op.attrs["mode"] in ("any", "all"), "warp_vote: mode is any or all")
+
+
 row(
     "async_tasks",
     "task",
@@ -98,4 +104,14 @@ row(
     doc="Which lanes of `mask` hold a true, one bit each: `vote.sync.ballot.b32`.  Of a tile, a lane votes for "
     "any of its "
     "elements, and every element of the result is the word of its lane's warp.",
+)
+row(
+    "warp_vote",
+    "task",
+    "pred",
+    1,
+    "mode",
+    traits="pure convergent",
+    verify=_warp_vote,
+    doc="Whether `any` or `all` of the bools that the lanes of a warp hold are true: `vote.sync`.",
 )

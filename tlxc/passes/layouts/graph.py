@@ -300,6 +300,11 @@ class Graph:
             n.order, n.vector = self.info.order(pointer), access_vector(self.info, pointer, op.operands[1])
             n.seeds.append(default_layout(n.shape, WIDEST_ACCESS // n.vector, self.threads, n.order, n.vector))
 
+    def _vote(self, op: Op, weight: float) -> None:
+        """Wherever the tile lies: every layout gives its warps votes of their own."""
+        if is_tile(op.inputs[0]):
+            self._simple("vote", op, op.inputs[0], weight)
+
     def _shared(self, op: Op, weight: float) -> None:
         """A tile and the buffer that it comes from or goes to, which proposes runs along its contiguous dimension."""
         buffer = next(v for v in op.inputs if isinstance(v.type, Buffer))
@@ -399,6 +404,7 @@ class Graph:
         "store": _access,
         "atomic_rmw": _access,
         "prefetch": _prefetch,
+        "warp_vote": _vote,
         "dot": _dot,
         **dict.fromkeys(SHARED_ACCESSES, _shared),
         "async_dot": _async_dot,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tlxc.ir.layout import Layout
 from tlxc.ir.types import Tensor
 
 from ..memory import Array
+from ..parts import held_by, owner_of
 from ..program import Step
 
 if TYPE_CHECKING:
@@ -59,21 +58,22 @@ def vote(strand: Strand, step: Step, pred: Array) -> Any:
     return result
 
 
+def warp_vote(strand: Strand, step: Step, pred: Array) -> Any:
+    """One bool, or one per thread of the task where its warps differ."""
+    t, combine = step.op.inputs[0].type, {"any": np.any, "all": np.all}[step.op.attrs["mode"]]
+    if isinstance(t, Tensor):
+        assert t.layout is not None
+        votes = np.array([combine(pred[held]) for held in held_by(t.layout)])
+    else:
+        votes = combine(np.broadcast_to(pred, (strand.warps * _LANES,)).reshape(-1, _LANES), axis=1)
+    return votes[0] if np.all(votes == votes[0]) else np.repeat(votes, _LANES)
+
+
 def spread(strand: Strand, step: Step, x: Any) -> Any:
     """A splat of a scalar on which the threads do not agree: each element is the value of the thread that holds it."""
     t = step.op.results[0].type
     assert isinstance(t, Tensor) and t.layout is not None
-    return np.full(t.shape, x) if x.ndim == 0 else x[_owner(t.layout)]
-
-
-@cache
-def _owner(layout: Layout) -> Array:
-    """The first thread that holds each element."""
-    owner = np.zeros(layout.shape, np.int64)
-    for coords in np.ndindex(layout.shape):
-        found = layout.invert(coords)
-        owner[coords] = found.get("warp", 0) * _LANES + found.get("lane", 0)
-    return owner
+    return np.full(t.shape, x) if x.ndim == 0 else x[owner_of(t.layout)]
 
 
 EFFECTS = {
@@ -82,4 +82,5 @@ EFFECTS = {
     "thread_id": thread_id,
     "clock64": clock64,
     "vote": vote,
+    "warp_vote": warp_vote,
 }

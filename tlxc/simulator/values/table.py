@@ -10,7 +10,7 @@ from tlxc.ir.types import DType, Pointer, element_of
 
 from . import shapes
 from .casts import convert
-from .dtypes import STORAGE, Value
+from .dtypes import STORAGE, Value, storage
 from .elementwise import BINARY, PREDICATES, UNARY, address, exp2, rsqrt_flushed, select
 from .matmul import matmul
 from .reductions import partial_reduce, reduce
@@ -43,6 +43,10 @@ def _cast(op: Op, x: list[Any]) -> Value:
     return convert(x[0], to)
 
 
+def _bitcast(op: Op, x: list[Any]) -> Value:
+    return x[0].view(storage(element_of(op.results[0].type)))
+
+
 def _addptr(op: Op, x: list[Any]) -> Value:
     pointer = element_of(op.results[0].type)
     assert isinstance(pointer, Pointer)
@@ -61,6 +65,7 @@ TILE_OPS: dict[str, TileOp] = {
     "cmp": lambda op, x: PREDICATES[op.attrs["pred"]](x[0], x[1]),
     "select": lambda op, x: select(x[0], x[1], x[2]),
     "cast": _cast,
+    "bitcast": _bitcast,
     "addptr": _addptr,
     "arange": lambda op, x: shapes.arange(op.attrs["start"], op.attrs["end"]),
     "splat": lambda op, x: shapes.splat(x[0], _shape(op)),
