@@ -156,11 +156,19 @@ def _named(tile: tuple[int, int, int, int]) -> dict[str, int]:
     return dict(zip(("BM", "BN", "CONSUMERS", "STAGES"), tile))
 
 
-def prepare(a, b, c, BK=64, BC=64, CTAS=1, **constants) -> Callable[[], None]:
+def clusters_for(m: int, n: int, k: int, sms: int) -> int:
+    """CTAs that share blocks of B.  Rows that do not start at multiples of 128 bytes take TMA twice as many lines, and
+    then loads are the bottleneck: on an H200, 4000 x 3000 x 1000 takes 42.9 us by pairs of CTAs and 57.4 without."""
+    ragged = k * 2 % 128 or n * 2 % 128
+    return 2 if ragged and _named(LARGEST) == choose(m, n, k, sms) else 1
+
+
+def prepare(a, b, c, BK=64, BC=64, CTAS=None, **constants) -> Callable[[], None]:
     """A function that computes c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts
     multiples of 16 bytes.  The tensor maps are made once."""
     (m, k), n = a.shape, b.shape[1]
     sms = _support.sm_count(c.device)
+    CTAS = CTAS or (1 if "BM" in constants else clusters_for(m, n, k, sms))
     tile = choose(m, n, k, sms) if CTAS == 1 else _named(LARGEST)
     constants = tile | dict(BK=BK, BC=BC, CTAS=CTAS) | constants
     BM, BN = constants["BM"], constants["BN"]
