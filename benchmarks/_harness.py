@@ -91,6 +91,22 @@ def interleaved(
     return {name: [1e3 * a.elapsed_time(b) / burst for a, b in pairs] for name, pairs in events.items()}
 
 
+def graphed(contestants: dict[str, Callable[[], None]], rounds: int, calls: int = 20) -> dict[str, list[float]]:
+    """Microseconds per call in CUDA graphs of `calls` calls: without what launching costs the host."""
+    import torch
+
+    graphs = {}
+    for name, fn in contestants.items():
+        fn()
+        torch.cuda.synchronize()
+        graphs[name] = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graphs[name]):
+            for _ in range(calls):
+                fn()
+    samples = interleaved({name: graph.replay for name, graph in graphs.items()}, rounds)
+    return {name: [us / calls for us in times] for name, times in samples.items()}
+
+
 def cooled(contestants: dict[str, Callable[[], None]], rounds: int, pause_s: float = 0.05) -> dict[str, list[float]]:
     """Microseconds of single launches on a GPU that has cooled down: each round idles for `pause_s`, and then every
     contestant in turn launches once to warm up and once for its sample.  Bursts show what is left under full load."""

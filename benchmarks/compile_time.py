@@ -1,8 +1,8 @@
-"""Cold and warm compilation in fresh processes: the second kernel of a process, cubin included.
+"""Cold and warm compilation in fresh processes, cubin included.
 
-Each child compiles a first kernel (which pays for imports and LLVM's start), then the others with an empty
-cache; then each once more, as a new kernel object, from the cache on disk.  Medians of nine processes, once on all
-cores and once on two.
+Each child compiles a first kernel, and that time counts from before `import tlxc`: it pays for imports and LLVM's
+start.  Then come the others with an empty cache; then each once more, as a new kernel object, from the cache on disk.
+Medians of nine processes, once on all cores and once on two.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ def child() -> None:
     """Prints one JSON object: milliseconds by case, and the stages of each compilation."""
     import importlib
 
+    start = time.perf_counter()
+    import softmax
+
+    compiled = softmax.softmax.compile("sm_90", BLOCK=1024)
+    elapsed = 1e3 * (time.perf_counter() - start)
+    out = {"softmax, first of a process": {"ms": elapsed, "stages": compiled.metadata["timings"]}}
     import hopper_gemm_ws
     import matmul
-    import softmax
     import vector_add
 
-    softmax.softmax.compile("sm_90", BLOCK=1024)
-    out = {}
     for module, kernel in ((vector_add, "vector_add"), (matmul, "matmul"), (hopper_gemm_ws, "gemm")):
         for case in ("cold", "warm"):
             start = time.perf_counter()

@@ -156,7 +156,8 @@ class OnCard:
         torch.cuda.init()
         torch.zeros(1, device="cuda")  # makes the context
         _, arguments, bound = call.kernel.ahead((), options(call), runtime._stand_for)
-        self.launch = ready_of(CompiledKernel(Entry(made.metadata, made.asm)), cuda.device(0), bound).launcher()
+        code = CompiledKernel(Entry(made.metadata, made.asm), "compiled")
+        self.launch = ready_of(code, cuda.device(0), bound).launcher()
         self.memory: dict[int, tuple[Any, Any]] = {}  # by address on the host: (first contents, tensor)
         self.values = [self._value(call.args[name]) for name, _ in bound.signature.arguments]
         self.out = self._tensor(call.out)

@@ -260,11 +260,10 @@ def told_by_bytes(x, block, out, steps, W: tl.constexpr):
 
 
 @tlxc.kernel(do_not_specialize=("steps",))
-def named_arrival(x, out, steps, W: tl.constexpr, TURNED: tl.constexpr):
-    """One side only arrives at a named barrier, the other one waits there and reads; TURNED: the one that arrives
-    reads what the other one wrote before, and comes again only after the round is over."""
+def named_arrival(x, out, steps, W: tl.constexpr):
+    """One side only arrives at a named barrier, the other one waits there and reads."""
     buf = tlx.local_alloc((W,), tl.float32)[0]
-    done, over = tlx.alloc_barriers(1)[0], tlx.alloc_barriers(1)[0]
+    done = tlx.alloc_barriers(1)[0]
     first = tl.program_id(0) * steps
     with tlx.async_tasks():
         with tlx.async_task("default"):
@@ -272,19 +271,10 @@ def named_arrival(x, out, steps, W: tl.constexpr, TURNED: tl.constexpr):
                 tile = tl.load(x + (first + i) * W + tl.arange(0, W))
                 tlx.barrier_wait(done, (i & 1) ^ 1)
                 tlx.local_store(buf, tile)
-                if TURNED:
-                    tlx.named_barrier_wait(9, 256)
-                    tlx.barrier_arrive(over)
-                else:
-                    tlx.named_barrier_arrive(9, 256)
+                tlx.named_barrier_arrive(9, 256)
         with tlx.async_task(num_warps=4):
             for i in range(steps):
-                if TURNED:
-                    tlx.named_barrier_arrive(9, 256)
-                else:
-                    tlx.named_barrier_wait(9, 256)
+                tlx.named_barrier_wait(9, 256)
                 seen = tlx.local_load(buf)
                 tlx.barrier_arrive(done)
-                if TURNED:
-                    tlx.barrier_wait(over, i & 1)
                 tl.store(out + (first + i) * W + tl.arange(0, W), seen)

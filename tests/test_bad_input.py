@@ -34,7 +34,7 @@ import pytest
 from click.testing import CliRunner
 
 import tlxc
-from tlxc.cli import load_file, main
+from tlxc.cli import STAGES, load_file, main
 from tlxc.runtime.kernel import Kernel
 
 ROOT = Path(__file__).parent.parent
@@ -357,9 +357,7 @@ KNOWN = "Known targets: sm_90, sm_100, sm_103, sm_120, gfx942, gfx950, gfx1250.\
         ("inspect k.py -t gfx950 --sass", "Invalid value for --sass: sass does not exist for gfx950.\n"),
         (
             "inspect k.py -t sm_90 --after layout",
-            "Invalid value for '--after': 'layout' is not one of 'frontend', 'breakpoints', 'branches', 'copies', 'alias', 'simplify', 'addresses', "
-            "'tidy', 'scalars', 'tasks', 'protocol', 'release', 'dots', 'buffers', 'pending', 'layouts', 'warps', 'atomics', 'shared', "
-            "'memory', 'sync', 'hazards'.\n",
+            f"Invalid value for '--after': 'layout' is not one of {', '.join(map(repr, STAGES))}.\n",
         ),
     ],
 )
@@ -508,8 +506,7 @@ def test_wrong_names_of_passes_to_dump(folder: Path, monkeypatch: pytest.MonkeyP
     assert tool("compile", "k.py", "-t", "sm_90") == (
         1,
         "",
-        "TLXC_DUMP is 'layout', which matches no pass; there are frontend, breakpoints, branches, copies, alias, simplify, addresses, tidy, "
-        "scalars, tasks, protocol, release, dots, buffers, pending, layouts, warps, atomics, shared, memory, sync, hazards.\n",
+        f"TLXC_DUMP is 'layout', which matches no pass; there are {', '.join(STAGES)}.\n",
     )
     monkeypatch.setenv("TLXC_DUMP", "(")
     status, _, message = tool("compile", "k.py", "-t", "sm_90")

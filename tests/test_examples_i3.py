@@ -19,6 +19,7 @@ Shape = tuple[int, int, int]
 SMALL: dict[str, Any] = {"BN": 64, "BK": 32, "BC": 32, "GROUP": 2}
 GEMMS: list[tuple[str, tuple[tuple[int, int], ...], dict[str, Any]]] = [
     ("hopper_gemm_ws", ((64, 32), (32, 64), (64, 32)), {"STAGES": 2}),
+    ("hopper_gemm_ws", ((64, 32), (32, 64), (64, 32)), {"STAGES": 2, "BM": 64, "CONSUMERS": 1}),
     ("hopper_gemm_ws", ((64, 32), (32, 64), (64, 32)), {"STAGES": 3, "BN": 128, "CTAS": 2, "ctas_per_cga": (2, 1, 1)}),
     ("hopper_gemm_cooperative", ((128, 32), (32, 64), (128, 32)), {"STAGES": 2}),
     ("hopper_gemm_pingpong", ((128, 32), (32, 64), (128, 32)), {"STAGES": 3}),
@@ -57,6 +58,19 @@ def test_gemm(example: str, blocks: tuple[tuple[int, int], ...], options: dict[s
     kernel = importlib.import_module(example).gemm
     grid = (grid_of(example, shape, options.get("CTAS", 1)),)
     emulate(kernel, grid, *described, m, n, k, **{**SMALL, **options})
+    np.testing.assert_array_equal(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize("shape", [(16, 64, 32), (7, 200, 104), (33, 72, 160), (5, 8, 0)], ids=str)
+def test_skinny_gemm(shape: Shape) -> None:
+    (m, n, k), rng = shape, np.random.default_rng(sum(shape))
+    a, b = integers(rng, m, k), integers(rng, k, n)
+    c, rows = np.full((m, n), np.nan, np.float16), tlxc.cdiv(m, 16) * 16
+    described = [
+        Blocks(x, block) for x, block in zip((a, b, c) if k else (c, c, c), ((rows, 32), (32, 64), (rows, 64)))
+    ]
+    kernel = importlib.import_module("hopper_gemm_skinny").gemm
+    emulate(kernel, (tlxc.cdiv(n, 64),), *described, k, BM=rows, BN=64, BK=32, STAGES=3)
     np.testing.assert_array_equal(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
 
 

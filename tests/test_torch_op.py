@@ -222,13 +222,17 @@ def test_a_model_trains_as_in_torch(simulated: None) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_a_model_trains_compiled_on_a_gpu(mode: str) -> None:
-    """Three operators, forward and backward, by Inductor; in CUDA graphs too."""
+def test_a_model_trains_compiled_on_a_gpu(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three operators, forward and backward, by Inductor; in CUDA graphs too.  Inductor shall round between operations
+    as eager does, yet sums in another order: 4e-3 was measured, one unit in the last place of bf16."""
     pytest.importorskip("triton", reason="Inductor needs triton")
+    from torch._inductor import config
+
+    monkeypatch.setattr(config, "emulate_precision_casts", True)
     size = dict(device="cuda", rows=1000, width=512, hidden=1408, dtype=torch.bfloat16)
     eager = one_step(mlp.Mlp, **size)
     expect_same(eager, one_step(mlp.TorchMlp, **size), 2e-2)
-    expect_same(one_step(mlp.Mlp, **size, mode=mode), eager, 2e-3)
+    expect_same(one_step(mlp.Mlp, **size, mode=mode), eager, 6e-3)
 
 
 @pytest.mark.gpu

@@ -40,6 +40,7 @@ from tlxc.passes.release import release_remote_stores
 from tlxc.passes.scalar_memory import tile_scalar_accesses
 from tlxc.passes.shared import stage_shared
 from tlxc.passes.simplify import simplify
+from tlxc.passes.spins import refuse_spins
 from tlxc.passes.sync import insert_barriers
 from tlxc.passes.tasks import place_tasks
 from tlxc.targets import Target, get_target
@@ -52,6 +53,7 @@ Pass = Callable[[Module, Target], None]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("breakpoints", drop_breakpoints),
+    ("spins", refuse_spins),
     ("branches", check_branches),
     ("copies", merge_copies),
     ("alias", place_aliases),
@@ -78,6 +80,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 BEFORE: dict[tuple[str, str], str] = {
     ("breakpoints", "copies"): "copies that differ only in what a breakpoint shows are one",
     ("breakpoints", "simplify"): "what a breakpoint alone needs is dead",
+    ("spins", "simplify"): "a loop that only reads would be gone",
     ("branches", "simplify"): "what stands in a branch may move out of it",
     ("layouts", "warps"): "only layouts tell which elements a warp holds",
     ("warps", "shared"): "a conversion in a branch must not become a trip through shared memory",
@@ -331,9 +334,11 @@ def _assemble_nvidia(
 ) -> None:
     from tlxc.codegen.backend import emit
     from tlxc.codegen.nvptx.assemble import assemble
+    from tlxc.codegen.nvptx.faults import without_faults
 
     parts: dict[str, float] = {}
     (ptx,) = emit(llvm, target, parts, "assembly")
+    ptx = without_faults(ptx)
     timings.add_seconds(parts)
     with timings.stage("ptxas"):
         built = assemble(ptx, target.ptxas_arch)

@@ -19,7 +19,7 @@ from unittest import mock
 
 import numpy as np
 
-from tlxc.ir.core import Module, Op
+from tlxc.ir.core import Op
 from tlxc.ir.types import element_of, shape_of
 from tlxc.simulator import Program
 from tlxc.simulator.ops import memory as memory_ops
@@ -27,7 +27,7 @@ from tlxc.simulator.ops import mma
 from tlxc.simulator.program import PURE, Step
 from tlxc.simulator.values import storage
 
-from .simulated import Call, Memories, array_of, call_of, call_of_case, simulate_call
+from .simulated import Call, Memories, Prepared, array_of, call_of, call_of_case, simulate_call
 from .support import Array, Case, Cluster, Launch, check_memory, memory_of
 
 SECONDS = 2.0  # a simulation that takes longer is given up
@@ -88,7 +88,9 @@ class Witness:
         wide = np.asarray(x, np.float64) * np.asarray(y, np.float64)
         rounded = np.asarray(z, np.float64)
         lost = np.isinf(rounded) & np.isfinite(wide)
-        pushed = self.moved("mul", z, np.where(lost, 0, np.abs(wide - rounded)), (wide != rounded) & ~np.isnan(wide))
+        # A whole unit in the last place: half of one would be rounded away again.
+        unit = np.abs(np.spacing(np.asarray(z))).astype(np.float64)
+        pushed = self.moved("mul", z, np.where(lost, 0, unit), (wide != rounded) & ~np.isnan(wide))
         if not np.any(lost) or np.all(self.sign(lost.shape) == 0):
             return pushed
         return np.where(lost, np.nextafter(z, np.zeros_like(z)), pushed)[()]
@@ -235,15 +237,14 @@ def observe(call: Call, target: str = "sm_90", seconds: float = 0) -> Simulated:
     """Simulates a call, and again with disturbances where something is open; TooLong where a run takes `seconds`."""
     first = Witness()
     memories = [_run(call, target, first, seconds)]
-    modules = call.prepare(target)[0]
-    module = None if modules is None else modules.program.module
+    prepared = call.prepare(target)[0]
     for i in range(RUNS if first.met else 0):
         rng = np.random.default_rng(i)
         ends = (lambda shape: 1.0, lambda shape: -1.0)
         sign = ends[i] if i < 2 else lambda shape, rng=rng: rng.choice((-1.0, 1.0), shape)
         memories.append(_run(call, target, Witness(sign), seconds))
     ordered = any(n > 1 for n in first.touched.values())
-    return Simulated(memories, first.met, ordered, module is None or not _computes_floats(module))
+    return Simulated(memories, first.met, ordered, prepared is None or not _makes_nans(prepared))
 
 
 def _run(call: Call, target: str, witness: Witness, seconds: float) -> Memories:
@@ -261,8 +262,12 @@ _ARITHMETIC = frozenset(
 )
 
 
-def _computes_floats(module: Module) -> bool:
-    return any(op.results and _is_float(op) and op.kind in _ARITHMETIC for op in module.walk())
+def _makes_nans(prepared: Prepared) -> bool:
+    """By arithmetic, or as what TMA puts where a tensor has ended."""
+    ops = list(prepared.program.module.walk())
+    computed = any(op.results and _is_float(op) and op.kind in _ARITHMETIC for op in ops)
+    fills = [getattr(v, "padding", None) for v in prepared.values.values()] + [op.attrs.get("padding") for op in ops]
+    return computed or "nan" in fills
 
 
 def compare(simulated: Simulated, found: Mapping[str, tuple[Array, int]], what: str) -> None:
