@@ -7,28 +7,34 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 Decide = Callable[[ast.expr], bool | None]
 
 
-# Classes of what stands in the fields of nodes and is no node, or one that says nothing by itself.
-_LEAVES = frozenset((str, bytes, int, float, complex, bool, type(None), type(...), ast.Load, ast.Store, ast.Del))
+# Fields that hold no node, or one that says nothing by itself: contexts and operators.
+_LEAVES = frozenset("ctx op ops id attr arg name names kind type_comment".split())
+
+
+@cache
+def _inside(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Names of the fields of a class of nodes that hold others, the last first."""
+    return () if kind is ast.Constant else tuple(name for name in reversed(kind._fields) if name not in _LEAVES)
 
 
 def walk(root: ast.AST) -> list[ast.AST]:
-    """The node and everything inside it but contexts, in the order of fields; faster than `ast.walk`."""
+    """The node and everything inside it but contexts and operators, in the order of fields; faster than `ast.walk`."""
     found: list[ast.AST] = []
     pending: list[Any] = [root]
     while pending:
         node = pending.pop()
         found.append(node)
-        for name in reversed(node._fields):
-            value: Any = getattr(node, name, None)
-            kind = value.__class__
-            if kind is list:
-                pending += [item for item in reversed(value) if item.__class__ not in _LEAVES]
-            elif kind not in _LEAVES:
+        for name in _inside(node.__class__):
+            value = getattr(node, name)
+            if value.__class__ is list:
+                pending += [item for item in reversed(value) if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
                 pending.append(value)
     return found
 
