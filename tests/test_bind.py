@@ -321,8 +321,12 @@ def test_arrays_stand_for_declared_descriptors() -> None:
     key, values = bound.fast(array, 5)
     assert isinstance(values[0], TensorDescriptor) and values[0].base is array
     assert key == bound.fast(TensorDescriptor.from_tensor(array, (8, 64)), 5)[0]
-    with pytest.raises(DescriptorError, match="Dimension 0 of a TensorDescriptor has a stride of 60 elements"):
+    with pytest.raises(DescriptorError) as error:
         bound.resolve(Array(shape=(128, 60)), 5)
+    assert str(error.value) == (
+        "fn: argument `x`: Dimension 0 of a TensorDescriptor has a stride of 60 elements of tl.float16, 120 bytes; TMA "
+        "takes multiples of 16 bytes, so pad the rows of the array or pass a copy."
+    )
 
 
 def test_descriptors_specialise_on_dtype_and_block() -> None:

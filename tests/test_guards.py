@@ -233,6 +233,32 @@ def test_rows_that_a_store_would_overrun_are_refused_by_native_code_too(
     assert len(fake.launches) == 2
 
 
+def test_a_workspace_is_allocated_in_the_context_of_the_kernel(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Native code does not make it current, so it allocates nothing where another one is."""
+    compile_ = artifact._compile
+
+    def with_workspace(*args: Any) -> Any:
+        entry = compile_(*args)
+        entry.metadata["workspace"] = 256
+        return entry
+
+    monkeypatch.setattr(artifact, "_compile", with_workspace)
+    launch, fake.parameters, fake.current = Counted(kernel()), 7, 0x9999
+    for wanted in (1, 2):
+        launch(X, Y, 5, 1.5, grid=(2,))
+        assert launch.long == wanted
+    launch.kernel.prepare(X, Y, 5, 1.5, grid=(2,))()
+    fake.current = 0x1000
+    for _ in range(2):
+        launch(X, Y, 5, 1.5, grid=(2,))
+    assert launch.long == 2 and len(fake.launches) == 5
+    addresses = [0x701000 + 0x2000 * i for i in range(5)]
+    assert [found.words[6] for found in fake.launches] == addresses
+    assert fake.memory == [m for at in addresses for m in (("alloc", 512, 0), ("free", at, 0))]
+
+
 def test_errors_of_the_driver_and_of_streams(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, fake.parameters = kernel(), 6
     for _ in range(2):

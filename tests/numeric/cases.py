@@ -8,6 +8,7 @@ from . import (
     cluster_cases,
     control_cases,
     descriptor_cases,
+    extra_cases,
     math_cases,
     memory_cases,
     mma_cases,
@@ -36,6 +37,7 @@ ASYNC_FAMILIES = {
     "wgmma": wgmma_cases,
     "task": task_cases,
     "cluster": cluster_cases,
+    "extra": extra_cases,
 }
 FAMILIES = {**TILE_FAMILIES, **ASYNC_FAMILIES}
 ASYNC_CASES: tuple[Case, ...] = tuple(case for family in ASYNC_FAMILIES.values() for case in family.cases())

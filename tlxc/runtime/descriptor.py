@@ -178,12 +178,16 @@ class TensorDescriptor:
             )
 
 
-def as_descriptor(value: Any, declared: Argument | None) -> Any:
-    """A descriptor of the whole array where an array is given for a parameter that is declared one; else the value."""
+def as_descriptor(value: Any, declared: Argument | None, where: str = "") -> Any:
+    """A descriptor of the whole array where an array is given for a parameter that is declared one; else the value.
+    `where`: kernel and parameter, for errors."""
     if value.__class__ is TensorDescriptor or declared is None or not (is_array(value) or is_numpy(value)):
         return value
     assert isinstance(declared.type, ir.Descriptor)
-    return TensorDescriptor.from_tensor(value, declared.type.shape)
+    try:
+        return TensorDescriptor.from_tensor(value, declared.type.shape)
+    except DescriptorError as error:
+        raise DescriptorError(f"{where}: {error}") from None
 
 
 def _array_dtype(base: Any) -> Any:

@@ -93,7 +93,7 @@ _ARRAY_PLAIN = "{n}.dtype"
 _INTEGER = "{p}integers[{n}]"
 _INTEGER_PLAIN = "{p}plain_integers[{n}]"
 _INTEGER_RANGED = "{p}ranged({n}, {p}declared{i})"
-_AS_DESCRIPTOR = "    {n} = {p}as_descriptor({n}, {p}declared{i})\n"
+_AS_DESCRIPTOR = "    {n} = {p}as_descriptor({n}, {p}declared{i}, {p}where{i})\n"
 _CONSTANT = "    {p}k{i} = {n} if {n}.__class__ in {p}exact else {p}constant({n})\n"
 _LAUNCH = """\
 def launch({p}grid, {head}):
@@ -147,7 +147,7 @@ def generate(
     while any(p.name.startswith(prefix) for p in parameters):
         prefix += "_"
     text = _text(prefix, parameters, declared, plain)
-    namespace = _namespace(prefix, host, parameters, declared, options)
+    namespace = _namespace(prefix, host, name, parameters, declared, options)
     exec(compile(text, f"<launch of {name}>", "exec"), namespace)
     for function in (namespace["launch"], namespace["given"]):
         function.__name__ = function.__qualname__ = name  # Python names it where an argument is given twice
@@ -157,6 +157,7 @@ def generate(
 def _namespace(
     prefix: str,
     host: Host,
+    name: str,
     parameters: Sequence[Parameter],
     declared: Mapping[str, Argument | None],
     options: Mapping[str, Any],
@@ -172,6 +173,7 @@ def _namespace(
     for i, parameter in enumerate(parameters):
         values[f"default{i}"] = parameter.default
         values[f"declared{i}"] = declared[parameter.name]
+        values[f"where{i}"] = f"{name}: argument `{parameter.name}`"
     values |= {name: options[name] for name in OPTIONS}
     return {prefix + name: value for name, value in values.items()}
 

@@ -268,7 +268,8 @@ class Kernel:
                 return lambda: None
             values = self._binder.values(arguments)
             handle = None if stream is None else handle_of(stream)
-            if native.available():
+            # A workspace needs the kernel's context to be current, for which only the Python way provides.
+            if native.available() and not plan.ready.workspace:
                 return partial(prepare(plan, self._raise, values, handle), sizes)
         queue = partial(plan.stream, device) if handle is None else lambda: handle
         return partial(self._launch, plan, sizes, queue, values)

@@ -354,9 +354,10 @@ clusters:
   %whole = call i1 @whole_clusters(ptr %config, ptr %shape.at)
   br i1 %whole, label %context, label %mismatch
 context:
-  ; Tensor maps are encoded in the kernel's context.
-  %mapless = icmp eq i64 %map.count, 0
-  br i1 %mapless, label %check, label %at.home
+  ; Tensor maps are encoded, and workspaces allocated, in the kernel's context.
+  %bound = or i64 %map.count, %per.cta
+  %anywhere = icmp eq i64 %bound, 0
+  br i1 %anywhere, label %check, label %at.home
 at.home:
   %got = call i32 @cuCtxGetCurrent(ptr %seen)
   %current = load ptr, ptr %seen
