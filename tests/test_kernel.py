@@ -574,6 +574,8 @@ def test_import_loads_next_to_nothing() -> None:
     assert run(f"import sys; from tlxc import tl, tlx, kernel; print({loaded})") == "[]"
     assert run("import tlxc; print(tlxc.cdiv(7, 2), tlxc.next_power_of_2(5), tlxc.__version__)").startswith("4 8 ")
     assert set(tlxc.__all__) <= set(dir(tlxc))
+    # What only tuning needs, decorating a kernel does not load either.
+    assert run("import sys, tlxc.runtime.kernel; print('tlxc.runtime.pool' in sys.modules)") == "False"
     with pytest.raises(AttributeError, match="module 'tlxc' has no attribute 'nothing'"):
         tlxc.nothing  # noqa: B018
 

@@ -6,9 +6,6 @@ crashes on it, that text is kept as a file, and the error says the command that 
 
 from __future__ import annotations
 
-import hashlib
-import shlex
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlxc.errors import TlxcError
-from tlxc.runtime.pool import Pool, WorkerDied
 from tlxc.targets import Target
 
 if TYPE_CHECKING:
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
     from tlxc.compiler import Compiled
     from tlxc.frontend.signature import Signature
     from tlxc.frontend.source import Source
+    from tlxc.runtime.pool import Pool
 
 _current: ContextVar[Pool | None] = ContextVar("tlxc_pool", default=None)
 
@@ -63,6 +60,7 @@ def compile_in(
     from tlxc.codegen.nvptx.assemble import AssemblerCrash
     from tlxc.compiler import Timings, build, compile_text, errors_at
     from tlxc.ir.printer import print_module
+    from tlxc.runtime.pool import WorkerDied
 
     timings = Timings()
     with timings.stage("frontend"):
@@ -82,6 +80,10 @@ def _crash(
     what: str, output: str, text: str, source: Source, target: Target, assembler: Assembler | None
 ) -> CompilerCrash:
     """The error, with the file and the command that show the crash again."""
+    import hashlib
+    import shlex
+    import tempfile
+
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     file = Path(tempfile.mkdtemp(prefix="tlxc-crash-")) / f"{source.name}.{target.name}.{digest}.tlxir"
     file.write_text(text, encoding="utf-8")
