@@ -123,8 +123,8 @@ class Golden:
 
 _WHOLE = ((128, 64), (64, 256), (128, 64))
 GOLDEN = [
-    Golden("hopper_gemm_ws", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6),
-    Golden("hopper_gemm_ws", ((64, 64), (64, 128), (64, 64)), {"64x256x16": 4}, loads=6, arrivals=2,
+    Golden("hopper_gemm_ws", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6, arrivals=2),
+    Golden("hopper_gemm_ws", ((64, 64), (64, 128), (64, 64)), {"64x256x16": 4}, loads=6, arrivals=3,
            options={"CTAS": 2, "ctas_per_cga": (2, 1, 1)}),
     Golden("hopper_gemm_cooperative", _WHOLE, {"64x256x16": 4}, loads=5, barriers=1),
     Golden("hopper_gemm_pingpong", ((128, 64), (64, 128), (128, 64)), {"64x128x16": 8}, loads=3),
