@@ -113,9 +113,13 @@ def attention(
     REGISTERS: tl.constexpr = 160,
     GROUP: tl.constexpr = 1,
     CAUSAL: tl.constexpr = False,
+    cycles=None,
 ):
     """O and the log-sum-exp of the scaled scores; Q, O (heads, N, D) in blocks (1, 64, D), K, V (heads // GROUP, N, D)
-    in blocks (1, BN, D), one CTA for 64 * CONSUMERS rows of a head."""
+    in blocks (1, BN, D), one CTA for 64 * CONSUMERS rows of a head.  `cycles`: a 64-bit integer, to which
+    each CTA adds the cycles that it takes."""
+    if cycles is not None:
+        tl.atomic_add(cycles, -tlx.clock64(), sem="relaxed")
     dtype = tlx.dtype_of(q_desc)
     q = tlx.local_alloc((1, 64, D), dtype, CONSUMERS)  # at the end the consumer's part of O
     k = tlx.local_alloc((1, BN, D), dtype, STAGES)
@@ -147,6 +151,9 @@ def attention(
             acc, highest, total = attend(q[me], k, v, *of_kv, None, *where, CAUSAL, STAGES)
             store_rows(o_desc, lse, q[me], acc, highest, total, head, row, N, scale)
             tlx.async_descriptor_store_wait(0)
+
+    if cycles is not None:
+        tl.atomic_add(cycles, tlx.clock64(), sem="relaxed")
 
 
 @attention.example

@@ -51,10 +51,13 @@ def attention(
     REGISTERS: tl.constexpr = 160,
     GROUP: tl.constexpr = 1,
     CAUSAL: tl.constexpr = False,
+    cycles=None,
 ):
     """O and the log-sum-exp of the scaled scores; Q, O (heads, N, D) in blocks (1, 64, D), K, V (heads // GROUP, N, D)
     in blocks (1, BN, D).  `section` divides the number of heads.  `counter`: two zeros, which are zeros again at the
-    end."""
+    end.  `cycles`: a 64-bit integer, to which each CTA adds the cycles that it takes."""
+    if cycles is not None:
+        tl.atomic_add(cycles, -tlx.clock64(), sem="relaxed")
     dtype = tlx.dtype_of(q_desc)
     ROWS: tl.constexpr = 64 * CONSUMERS
     q = tlx.local_alloc((1, 64, D), dtype, CONSUMERS)
@@ -118,6 +121,9 @@ def attention(
                 tlx.barrier_wait(q_full[me], trip & 1)
                 tile = tl.max(tlx.local_load(taken[0]), 0)
             tlx.async_descriptor_store_wait(0)
+
+    if cycles is not None:
+        tl.atomic_add(cycles, tlx.clock64(), sem="relaxed")
 
 
 def _example(**constants):
