@@ -1,7 +1,8 @@
 """The Hopper attention examples against torch's cuDNN and FlashAttention backends in one process: forward, fp16, bf16.
 
 TFLOP/s count 4 * heads * N**2 * D, half of it for causal attention.  `ratio_interval` is the 95 % bootstrap interval of
-the median over rounds of our throughput to cuDNN's; `error` and `cudnn_error` are relative to float64, of one head.
+the median over rounds of our throughput to cuDNN's, or to that of another `rival` where cuDNN refuses; `error` and
+`rival_error` are relative to float64, of one head.
 `busy` is the share of cycles in which the tensor cores multiply, whatever the clock: FLOP / (4096 * cycles), of which
 each CTA adds its own (`tlx.clock64`); `busy_of_hand_written` is what a kernel written as LLVM text reached.
 
@@ -31,7 +32,7 @@ Calls = dict[str, Callable[[], Any]]
 LOADS: dict[str, Callable[[Calls], Times]] = {
     "cool": lambda calls: _harness.cooled(calls, ROUNDS),
     "burst": lambda calls: _harness.interleaved(calls, ROUNDS, burst=4),
-    "sustained": lambda calls: _harness.sustained({name: calls[name] for name in ("tlxc", "cuDNN")}, ROUNDS),
+    "sustained": lambda calls: _harness.sustained(dict([*calls.items()][:2]), ROUNDS),  # tlxc and its rival
 }
 # Of a guarded softmax and a counter of tiles in hand-written LLVM text: float16, by (D, N, causal).
 BUSY_OF_HAND_WRITTEN = {
@@ -62,14 +63,14 @@ FORMS: dict[int, list[Form]] = {
         (PERSISTENT, THREE | dict(BN=128)),
         (PERSISTENT, FOUR),
     ],
+    256: [
+        (PIPELINED, TWO | dict(BN=80)),
+        (GUARDED, TWO | dict(BN=80)),
+        (GUARDED, TWO | dict(BN=64)),
+        (PERSISTENT, TWO | dict(BN=64)),
+        (PERSISTENT, TWO | dict(BN=64, num_warps=1)),
+    ],
 }
-
-
-def best(d: int, n: int, causal: bool) -> Form:
-    """What is the fastest in a sweep."""
-    if d == 128:
-        return PERSISTENT, THREE | dict(BN=80, num_warps=1)
-    return PERSISTENT, FOUR if causal or n <= 4096 else THREE | dict(BN=128)
 
 
 class Case(NamedTuple):
@@ -91,38 +92,41 @@ class Case(NamedTuple):
 
 def cases(torch: Any) -> list[Case]:
     plain = itertools.product((torch.float16, torch.bfloat16), (128, 64), LENGTHS, (False, True))
+    wide = itertools.product((torch.float16,), (256,), (2048, 8192), (False, True))
     shared = itertools.product((torch.float16,), (128, 64), (8192,), (False, True), (4,))
-    return [Case(*values) for values in (*plain, *shared)]
+    return [Case(*values) for values in (*plain, *wide, *shared)]
 
 
 def loads(torch: Any, case: Case) -> list[str]:
     """A cool card takes most of its time to cool down, and tells the same of both types."""
-    return [load for load in LOADS if load != "cool" or (case.dtype == torch.float16 and case.group == 1)]
+    cool = case.dtype == torch.float16 and case.d <= 128 and case.group == 1
+    return [load for load in LOADS if cool or load != "cool"]
 
 
-def peer(torch: Any, backend: Any, q: Any, k: Any, v: Any, causal: bool) -> tuple[Callable[[], Any], str]:
+def peer(torch: Any, backend: Any, q: Any, k: Any, v: Any, causal: bool) -> tuple[Callable[[], Any], str] | None:
     """torch's attention by one backend, and how it gets K and V: as they are, or repeated where it refuses to have
-    them shared by heads."""
+    them shared by heads; None where it refuses that, too."""
     from torch.nn.attention import sdpa_kernel
 
-    attention = torch.nn.functional.scaled_dot_product_attention
+    attention, group = torch.nn.functional.scaled_dot_product_attention, q.shape[1] // k.shape[1]
 
     def call(k: Any, v: Any) -> Any:
         with sdpa_kernel(backend):
             return attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
 
-    group = q.shape[1] // k.shape[1]
-    try:
-        call(k, v)
-    except RuntimeError:
-        if group == 1:
-            raise
-        return partial(call, *(x.repeat_interleave(group, 1) for x in (k, v))), "repeated"
-    return partial(call, k, v), "shared" if group > 1 else "one for each head"
+    for how, repeats in {"as they are": 1, "repeated": group}.items():
+        made = partial(call, *(x.repeat_interleave(repeats, 1) for x in (k, v)))
+        try:
+            made()
+        except RuntimeError as error:
+            print(f"{backend} refuses {tuple(q.shape)} with K and V {how}: {error}")
+        else:
+            return made, how
+    return None
 
 
 class Contest:
-    """The tensors of a case and who computes on them."""
+    """The tensors of a case and who computes on them; the rival is cuDNN where that can."""
 
     def __init__(self, torch: Any, case: Case) -> None:
         from torch.nn.attention import SDPBackend
@@ -134,8 +138,9 @@ class Contest:
         self.o, self.lse = torch.empty_like(self.q), torch.empty(shape[:-1], device="cuda")
         backends = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FlashAttention": SDPBackend.FLASH_ATTENTION}
         made = {name: peer(torch, b, self.q, self.k, self.v, case.causal) for name, b in backends.items()}
-        self.peers: Calls = {name: call for name, (call, _) in made.items()}
-        self.kv_of_peers = {name: kv for name, (_, kv) in made.items()}
+        self.peers: Calls = {name: one[0] for name, one in made.items() if one}
+        self.kv_of_peers = {name: one[1] for name, one in made.items() if one}
+        self.rival = next(iter(self.peers))
 
     def ours(self, form: Form) -> Callable[[], Any]:
         module, options = form
@@ -167,20 +172,22 @@ class Contest:
         return statistics.median(shares)
 
     def verify(self, call: Callable[[], Any]) -> tuple[float, float]:
-        """(our error, cuDNN's); ends the program where ours is no rounding."""
+        """(our error, the rival's); ends the program where ours is no rounding."""
         self.o.fill_(float("nan"))
         call()
-        ours, theirs = self.error(self.o), self.error(self.peers["cuDNN"]())
+        ours, theirs = self.error(self.o), self.error(self.peers[self.rival]())
         if not ours < 2 * theirs:
-            sys.exit(f"hopper_attention {self.case}: error {ours:.2e}, cuDNN's {theirs:.2e}")
+            sys.exit(f"hopper_attention {self.case}: error {ours:.2e}, {self.rival}'s {theirs:.2e}")
         return ours, theirs
 
 
 def measure(torch: Any, case: Case) -> Iterator[dict[str, Any]]:
     """One record for each load."""
-    contest, form = Contest(torch, case), best(case.d, case.n, case.causal)
+    import _attention
+
+    contest, form = Contest(torch, case), (PERSISTENT, _attention.form(case.d, case.n, case.causal))
     call = contest.ours(form)
-    error, cudnn_error = contest.verify(call)
+    error, rival_error = contest.verify(call)
     compiled, busy = call(), contest.busy(form)
     by_hand = BUSY_OF_HAND_WRITTEN.get(case[1:4]) if case.group == 1 else None
     for load in loads(torch, case):
@@ -188,17 +195,17 @@ def measure(torch: Any, case: Case) -> Iterator[dict[str, Any]]:
         samples = {name: contest.rates(t) for name, t in times.items()}
         yield _harness.record(
             "hopper_attention", f"{case} {load}", "throughput", "TFLOP/s", samples, "more",
-            ratio_interval=_harness.ratio_interval(samples["tlxc"], samples["cuDNN"]), error=error,
-            cudnn_error=cudnn_error, busy=round(busy, 4), busy_of_hand_written=by_hand, kv_of_peers=contest.kv_of_peers,
-            form=form[0], options=form[1], registers=compiled.registers, spill_bytes=compiled.spill_bytes,
-            notes=compiled.notes,
+            ratio_interval=_harness.ratio_interval(samples["tlxc"], samples[contest.rival]), rival=contest.rival,
+            error=error, rival_error=rival_error, busy=round(busy, 4), busy_of_hand_written=by_hand,
+            kv_of_peers=contest.kv_of_peers, form=form[0], options=form[1], registers=compiled.registers,
+            spill_bytes=compiled.spill_bytes, notes=compiled.notes,
         )  # fmt: skip
 
 
 def sweep(torch: Any, case: Case) -> None:
-    """All forms of a case in bursts, against cuDNN."""
+    """All forms of a case in bursts, against its rival."""
     contest = Contest(torch, case)
-    calls: Calls = {"cuDNN": contest.peers["cuDNN"]}
+    calls: Calls = {contest.rival: contest.peers[contest.rival]}
     for module, options in FORMS[case.d]:
         name = " ".join([module.removeprefix("hopper_attention_"), *(f"{k}={v}" for k, v in options.items())])
         calls[name] = contest.ours((module, options))
@@ -206,7 +213,7 @@ def sweep(torch: Any, case: Case) -> None:
     times = _harness.interleaved(calls, SWEEP_ROUNDS, burst=4)
     rates = {name: contest.rates(t) for name, t in times.items()}
     for name, samples in rates.items():
-        low, high = _harness.ratio_interval(samples, rates["cuDNN"])
+        low, high = _harness.ratio_interval(samples, rates[contest.rival])
         print(
             f"{case}: {name:44} {statistics.median(samples):6.1f} TFLOP/s, ratio {low:.3f} to {high:.3f}",
             flush=True,
