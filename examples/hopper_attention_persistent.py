@@ -160,6 +160,8 @@ def prepare(q, k, v, o, lse, causal=False, **constants) -> Callable[[], None]:
     """A function that computes o = softmax(q @ k.mT / sqrt(D)) @ v and the log-sum-exp for torch tensors
     (.., heads, N, D) of float16 or bfloat16; the tensor maps are made once.  Its calls follow each other.
     Without BN, CONSUMERS and REGISTERS those of `_attention.form`."""
+    import torch
+
     q, k, v, o = map(_attention.flat, (q, k, v, o))
     heads, n, d = q.shape
     if "BN" not in constants:
@@ -169,7 +171,7 @@ def prepare(q, k, v, o, lse, causal=False, **constants) -> Callable[[], None]:
     blocks = _attention.descriptors(q, k, v, o, 64, BN, width_of_o(d))
     tiles = tlxc.cdiv(n, 64 * CONSUMERS) * heads
     section = heads_of_section(heads, 2 * n * d * k.element_size() // group)
-    counter = lse.new_zeros(2).int()
+    counter = torch.zeros(2, dtype=torch.int32, device=q.device)
     constants |= dict(D=d, GROUP=group, CAUSAL=causal)
     grid = (min(tiles, _support.sm_count(q.device)),)
     return partial(attention[grid], *blocks, lse, counter, tiles, section, n, d**-0.5, **constants)

@@ -18,9 +18,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 @pytest.fixture(autouse=True)
 def examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of the examples, and a GPU of two multiprocessors."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setattr("_support.sm_count", lambda device: 2)
 
 
 def tensors(heads: int, group: int, n: int, d: int, dtype: Any = None) -> tuple[Any, ...]:
