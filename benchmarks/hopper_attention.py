@@ -61,7 +61,9 @@ FORMS: dict[int, list[Form]] = {
         (GUARDED, THREE | dict(BN=128)),
         (GUARDED, FOUR),
         (PERSISTENT, THREE | dict(BN=128)),
+        (PERSISTENT, THREE | dict(BN=128, num_warps=1)),
         (PERSISTENT, FOUR),
+        (PERSISTENT, FOUR | dict(num_warps=1)),
     ],
     256: [
         (PIPELINED, TWO | dict(BN=80)),
