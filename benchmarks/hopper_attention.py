@@ -4,7 +4,8 @@ TFLOP/s count 4 * heads * N**2 * D, half of it for causal attention.  `ratio_int
 the median over rounds of our throughput to cuDNN's, or to that of another `rival` where cuDNN refuses; `error` and
 `rival_error` are relative to float64, of one head.
 `busy` is the share of cycles in which the tensor cores multiply, whatever the clock: FLOP / (4096 * cycles), of which
-each CTA adds its own (`tlx.clock64`); `busy_of_hand_written` is what a kernel written as LLVM text reached.
+each CTA adds its own (`tlx.clock64`); `busy_of_hand_written` is what a kernel written as LLVM text reached.  Triton and
+flash-attn-4 take part in bursts, where they are installed (_peers.py).
 
 python benchmarks/hopper_attention.py            the form of each case under each load, to results/
 python benchmarks/hopper_attention.py --sweep    all forms in bursts, printed
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
+import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import _harness
+import _peers
 
 TOKENS, HEADS = 32 * 1024, 16
 LENGTHS = (2048, 8192, 16384)
@@ -29,10 +32,11 @@ ROUNDS, SWEEP_ROUNDS = 30, 12
 FLOP_PER_CYCLE = 4096  # of an SM's tensor cores, 16-bit
 Times = dict[str, list[float]]
 Calls = dict[str, Callable[[], Any]]
-LOADS: dict[str, Callable[[Calls], Times]] = {
-    "cool": lambda calls: _harness.cooled(calls, ROUNDS),
-    "burst": lambda calls: _harness.interleaved(calls, ROUNDS, burst=4),
-    "sustained": lambda calls: _harness.sustained(dict([*calls.items()][:2]), ROUNDS),  # tlxc and its rival
+# How contestants are timed, and how many of them: tlxc, its rival, another backend of torch, what else is installed.
+LOADS: dict[str, tuple[Callable[[Calls], Times], int]] = {
+    "cool": (lambda calls: _harness.cooled(calls, ROUNDS), 3),
+    "burst": (lambda calls: _harness.interleaved(calls, ROUNDS, burst=4), 5),
+    "sustained": (lambda calls: _harness.sustained(calls, ROUNDS), 2),
 }
 # Of a guarded softmax and a counter of tiles in hand-written LLVM text: float16, by (D, N, causal).
 BUSY_OF_HAND_WRITTEN = {
@@ -143,6 +147,7 @@ class Contest:
         self.peers: Calls = {name: one[0] for name, one in made.items() if one}
         self.kv_of_peers = {name: one[1] for name, one in made.items() if one}
         self.rival = next(iter(self.peers))
+        self.peers |= _peers.attention(torch, self.q, self.k, self.v, case.causal)
 
     def ours(self, form: Form) -> Callable[[], Any]:
         module, options = form
@@ -193,7 +198,8 @@ def measure(torch: Any, case: Case) -> Iterator[dict[str, Any]]:
     compiled, busy = call(), contest.busy(form)
     by_hand = BUSY_OF_HAND_WRITTEN.get(case[1:4]) if case.group == 1 else None
     for load in loads(torch, case):
-        times = LOADS[load]({"tlxc": call, **contest.peers})
+        run, most = LOADS[load]
+        times = run(dict([("tlxc", call), *contest.peers.items()][:most]))
         samples = {name: contest.rates(t) for name, t in times.items()}
         yield _harness.record(
             "hopper_attention", f"{case} {load}", "throughput", "TFLOP/s", samples, "more",
@@ -208,16 +214,20 @@ def sweep(torch: Any, case: Case) -> None:
     """All forms of a case in bursts, against its rival."""
     contest = Contest(torch, case)
     calls: Calls = {contest.rival: contest.peers[contest.rival]}
+    busy: dict[str, float] = {}
     for module, options in FORMS[case.d]:
         name = " ".join([module.removeprefix("hopper_attention_"), *(f"{k}={v}" for k, v in options.items())])
         calls[name] = contest.ours((module, options))
         contest.verify(calls[name])
+        if module != PIPELINED:  # which counts no cycles
+            busy[name] = contest.busy((module, options))
     times = _harness.interleaved(calls, SWEEP_ROUNDS, burst=4)
     rates = {name: contest.rates(t) for name, t in times.items()}
     for name, samples in rates.items():
         low, high = _harness.ratio_interval(samples, rates[contest.rival])
         print(
-            f"{case}: {name:44} {statistics.median(samples):6.1f} TFLOP/s, ratio {low:.3f} to {high:.3f}",
+            f"{case}: {name:56} {statistics.median(samples):6.1f} TFLOP/s, ratio {low:.3f} to {high:.3f}, busy "
+            f"{busy.get(name, math.nan):.3f}",
             flush=True,
         )
 
