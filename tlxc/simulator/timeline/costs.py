@@ -67,7 +67,8 @@ def _only_renamed(op: Op) -> bool:
     if op.kind != "cast":
         return False
     source, to = (element_of(v.type) for v in (op.inputs[0], op.result))
-    return isinstance(source, DType) and isinstance(to, DType) and source.is_int and to.is_int and source.bits == to.bits
+    integers = all(isinstance(t, DType) and t.is_int for t in (source, to))
+    return integers and source.bits == to.bits
 
 
 def _tile(launch: Launch, op: Op, result: Tensor) -> Charge:
