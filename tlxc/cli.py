@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tlxc import __version__
+from tlxc.codegen.notes.note import Note
 from tlxc.compiler import PASSES, Compiled, build, compile_kernel, compile_text, errors_at, run_passes
 from tlxc.deploy.grid import parse_grid
 from tlxc.deploy.signature import parse_signature, parse_value
@@ -392,8 +393,8 @@ def compile_command(
         write_target(compiled, signature, target, kinds, folder, name or compiled.name)
         made.append(compiled)
         click.echo(resource_line(compiled))
-        for note in compiled.metadata["notes"]:
-            click.echo(f"  note: {note}")
+        for note in map(Note.of, compiled.metadata["notes"]):
+            click.echo(str(note))
         if timings:
             click.echo(timing_table(compiled.metadata["timings"]))
     if header:

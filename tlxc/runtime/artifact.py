@@ -20,6 +20,7 @@ from tlxc.runtime.workers import compile_in, current_pool
 from tlxc.targets import Target
 
 if TYPE_CHECKING:
+    from tlxc.codegen.notes import Note
     from tlxc.codegen.nvptx.assemble import Assembler
 
 
@@ -88,9 +89,11 @@ class CompiledKernel:
         return dict(self.metadata.get("timings", {}))
 
     @property
-    def notes(self) -> list[str]:
-        """Performance remarks of the assembler."""
-        return list(self.metadata.get("notes", ()))
+    def notes(self) -> list[Note]:
+        """What the kernel costs beyond need, at its source lines: see docs/performance.md."""
+        from tlxc.codegen.notes import Note
+
+        return [Note.of(facts) for facts in self.metadata.get("notes", ())]
 
     def __repr__(self) -> str:
         return f"<{self.name} for {self.target}: {self.registers} registers, {self.shared} bytes shared>"
