@@ -13,8 +13,9 @@ import pytest
 
 import tlxc
 from tlxc import tl, tlx
-from tlxc.codegen.notes import KINDS, Note, assembler_notes, in_order, spills
-from tlxc.codegen.notes.assembler import SERIALISED
+from tlxc.codegen.notes import KINDS, Note
+from tlxc.codegen.notes.assembler import SERIALISED, assembler_notes, spills
+from tlxc.codegen.notes.collect import in_order
 from tlxc.compiler import Compiled, build, compile_kernel
 from tlxc.errors import Location
 from tlxc.ir.core import Module

@@ -269,7 +269,7 @@ def assemble_module(
 ) -> Compiled:
     """Tile IR after all passes to binary.  `wait_limit` as for `compile_kernel`."""
     from tlxc.codegen.generate import generate
-    from tlxc.codegen.notes import in_order, module_notes
+    from tlxc.codegen.notes.collect import in_order, module_notes
     from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
 
     timings = timings or Timings()
@@ -349,7 +349,7 @@ class _Built:
     remarks: tuple[str, ...] = ()
 
     def notes(self, module: Module) -> list[Note]:
-        from tlxc.codegen.notes import assembler_notes, spills
+        from tlxc.codegen.notes.assembler import assembler_notes, spills
 
         stores, loads = self.spills
         return [*spills(stores, loads, self.facts["registers"], module), *assembler_notes(self.remarks, module)]
