@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,13 @@ import click
 
 from tlxc.codegen.notes import KINDS as NOTES
 from tlxc.codegen.notes import Note
-from tlxc.compiler import Compiled, compile_kernel
+from tlxc.compiler import Compiled
 from tlxc.deploy.grid import parse_grid
 from tlxc.deploy.write import KINDS, default_kinds, exists_for, write_header, write_target
 from tlxc.targets import Target
 
 from .group import main
-from .kernels import load_ir, load_kernel
+from .kernels import compiler_of
 from .options import of_a_kernel, parse_name
 from .text import listed
 
@@ -113,12 +112,7 @@ def compile_command(
             names = listed([target.name for target in targets])
             raise click.BadParameter(f"{kind} does not exist for {names}.", param_hint="--emit")
     options = {"num_warps": num_warps, "maxnreg": maxnreg, "ctas_per_cga": ctas_per_cga}
-    if reference.endswith(".tlxir"):
-        fixed = {"-D": define, "--signature": types, "--config": position is not None, **options}
-        compile_for, signature = load_ir(reference, fixed)
-    else:
-        kernel, signature = load_kernel(reference, define, types, position, **options)
-        compile_for = partial(compile_kernel, kernel.__tlxc_source__, signature)
+    compile_for, signature = compiler_of(reference, define, types, position, **options)
     kinds = set(KINDS if "all" in emit else emit or default_kinds(targets))
     header = "header" in kinds and exists_for("header", targets)
     if grid is not None and not header:

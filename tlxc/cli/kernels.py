@@ -8,13 +8,14 @@ import sys
 import tokenize
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tlxc.compiler import Compiled, compile_text
+from tlxc.compiler import Compiled, compile_kernel, compile_text
 from tlxc.deploy.signature import parse_signature
 from tlxc.deploy.write import FileError
 from tlxc.errors import CompileError, Location, TlxcError
@@ -120,6 +121,17 @@ def load_kernel(
         raise click.BadParameter(f"{name} is in --signature and in {where}.", param_hint="--signature")
     _check_definitions(kernel, {**described, **constants})
     return kernel, kernel.signature(**launch, **described, **constants)
+
+
+def compiler_of(
+    reference: str, define: Mapping[str, Any], types: str | None, position: int | None, **options: Any
+) -> tuple[Callable[[Target], Compiled], Signature]:
+    """A function that compiles what a command names, a kernel of a Python file or a file of tile IR, and its signature.
+    Arguments as for `load_kernel`."""
+    if reference.endswith(".tlxir"):
+        return load_ir(reference, {"-D": define, "--signature": types, "--config": position is not None, **options})
+    kernel, signature = load_kernel(reference, define, types, position, **options)
+    return partial(compile_kernel, kernel.__tlxc_source__, signature), signature
 
 
 def load_ir(file: str, given: Mapping[str, Any]) -> tuple[Callable[[Target], Compiled], Signature]:

@@ -53,11 +53,18 @@ def parse_name(context: click.Context, parameter: click.Parameter, text: str | N
 
 
 def of_a_kernel(several_targets: bool) -> Callable[[F], F]:
-    """The parameters that commands on a kernel share."""
+    """The parameters that commands on one kernel share."""
+    options = kernel_options(several_targets)
+    return lambda command: click.argument("reference", metavar="FILE[:KERNEL]")(options(command))
+
+
+def kernel_options(several_targets: bool, required: bool = True) -> Callable[[F], F]:
+    """Options of commands on kernels."""
 
     def decorate(command: F) -> F:
         targets = click.option(
-            "-t", "--target", "targets" if several_targets else "target", required=True, multiple=several_targets,
+            "-t", "--target", "targets" if several_targets else "target", required=required,
+            multiple=several_targets,
             callback=parse_targets, metavar="TARGET",
             help="GPU to compile for, one of those that `tlxc targets` lists" + "; may be repeated." * several_targets,
         )  # fmt: skip
@@ -84,7 +91,6 @@ def of_a_kernel(several_targets: bool) -> Callable[[F], F]:
             "--config", "position", type=click.IntRange(0), metavar="N",
             help="Configuration of a kernel that is tuned, counted from 0.",
         )  # fmt: skip
-        options = targets(types(define(warps(registers(cluster(config(command)))))))
-        return click.argument("reference", metavar="FILE[:KERNEL]")(options)
+        return targets(types(define(warps(registers(cluster(config(command)))))))
 
     return decorate
