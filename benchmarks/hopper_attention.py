@@ -133,7 +133,7 @@ def measure(torch: Any, case: Case) -> Iterator[dict[str, Any]]:
             "hopper_attention", f"{contest.name} {load}", "throughput", "TFLOP/s", samples, "more",
             ratio_interval=_harness.ratio_interval(samples["tlxc"], samples["cuDNN"]), error=error,
             cudnn_error=cudnn_error, form=form[0], options=form[1], registers=compiled.registers,
-            spill_bytes=compiled.spill_bytes, notes=compiled.notes,
+            spill_bytes=compiled.spill_bytes, notes=[f"{n.kind}: {n.text}" for n in compiled.notes],
         )  # fmt: skip
 
 
