@@ -16,6 +16,7 @@ from tlxc.runtime import cuda, trap
 from tlxc.runtime.cache import default_cache, facts
 from tlxc.runtime.cache import key as cache_key
 from tlxc.runtime.entries import Blob, Entry
+from tlxc.runtime.outlines import keep
 from tlxc.runtime.workers import compile_in, current_pool
 from tlxc.targets import Target
 
@@ -130,9 +131,11 @@ def build(
     cache, key = default_cache(), cache_key(known)
     entry = cache.load(key)
     if entry is not None:
+        keep(source)
         return CompiledKernel(entry, "cache")
     entry = replace(_compile(source, signature, target, assembler), facts=known)
     cache.store(key, entry)
+    keep(source)
     return CompiledKernel(entry, "compiled")
 
 
