@@ -2,8 +2,8 @@
 
 python benchmarks/plot.py [FOLDER]        needs matplotlib: pip install -e .[bench]
 
-What is drawn are medians, for products those of ratios, with their intervals.  The files depend on the results alone, so
-that drawing the same results again changes nothing.
+What is drawn are medians, for products those of ratios, with their intervals.  The files depend on the results alone:
+drawing the same results again changes nothing.
 """
 
 from __future__ import annotations

@@ -306,6 +306,12 @@ def test_other_remarks_are_passed_on() -> None:
 # -- notes themselves
 
 
+def test_the_documentation_names_every_kind() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "performance.md").read_text(encoding="utf-8")
+    table = text[text.index("| note | when |") :]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [*KINDS]
+
+
 def test_notes_come_in_the_order_of_lines() -> None:
     at = [None, Location("a.py", 9), Location("a.py", 3)]
     made = [Note(kind, kind, loc) for kind, loc in zip(KINDS, at)]
