@@ -224,17 +224,33 @@ def test_what_is_to_declare(types: list[Any], reason: str | None, fix: str) -> N
 
 
 @tlxc.kernel
-def columns(x: tl.ptr(tl.float32, align=16), y: tl.ptr(tl.float32, align=16), s: tl.int32):
+def columns(x: tl.ptr(tl.float32, align=16), y: tl.ptr(tl.float32, align=16), s: tl.int32, S: tl.constexpr = 0):
     i = tl.arange(0, 1024)
-    tl.store(y + i, tl.load(x + i * s))
+    tl.store(y + i, tl.load(x + i * (S or s)))
 
 
 def test_a_stride_at_run_time() -> None:
     (note,) = compiled(columns)[1]
-    assert str(note).splitlines()[0].endswith(
-        "narrow: 8 loads of 4 bytes of each thread, where 2 of 16 would do: neighbours in the tile are not known to be "
-        "neighbours in memory, and the address is not known to be aligned to 16 bytes"
+    assert note.text == (
+        "8 loads of 4 bytes of each thread, where 2 of 16 would do: neighbours are `s` elements apart, which are not "
+        "known to be 1"
     )
+    assert note.fix == "where `s` is always 1, leave it out of the offsets or make it tl.constexpr"
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_stride_that_is_known_is_meant(stride: int) -> None:
+    assert compiled(columns, S=stride)[1] == []
+
+
+@tlxc.kernel
+def one_for_all(x: tl.ptr(tl.float32), y: tl.ptr(tl.float32, align=16)):
+    i = tl.arange(0, 1024)
+    tl.store(y + i, tl.load(x + tl.zeros((1024,), tl.int32)))
+
+
+def test_one_address_has_no_neighbours() -> None:
+    assert compiled(one_for_all)[1] == []
 
 
 @tlxc.kernel
@@ -288,6 +304,31 @@ def test_serialised_products_are_explained() -> None:
         "more registers than there are (ptxas C7511)"
     )
     assert note.loc is not None and "for _ in range(n)" in linecache.getline(__file__, note.loc.line - 1)
+
+
+@tlxc.kernel
+def too_many(x: tl.ptr(tl.float16, align=16), y: tl.ptr(tl.float32, align=16), n: tl.int32):
+    a = tlx.local_alloc((64, 64), tl.float16, 1)[0]
+    b = tlx.local_alloc((64, 256), tl.float16, 1)[0]
+    i, j = tl.arange(0, 64)[:, None], tl.arange(0, 256)[None, :]
+    tlx.local_store(a, tl.load(tile(x)))
+    tlx.local_store(b, tl.load(x + i * 256 + j))
+    first = second = tl.zeros((64, 256), tl.float32)
+    for _ in range(n):
+        first = tlx.async_dot(a, b, first)
+        second = tlx.async_dot(a, b, second)
+        first, second = tlx.async_dot_wait(0, first), tlx.async_dot_wait(0, second)
+    tl.store(y + i * 256 + j, first + second)
+
+
+def test_the_assembler_serialises() -> None:
+    """Two accumulators of 128 registers are more than a thread has."""
+    serialised, spill = compiled(too_many)[1]
+    assert serialised.kind == "serialise" and serialised.text.startswith(
+        "products of wgmma are waited for one by one: accumulators and operands that are under way together need more "
+        "registers than there are"
+    )
+    assert serialised.source.strip() == "first = tlx.async_dot(a, b, first)" and spill.kind == "spill"
 
 
 @pytest.mark.parametrize("cause", SERIALISED)

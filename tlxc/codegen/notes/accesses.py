@@ -69,11 +69,16 @@ def _cost(op: Op, info: AxisInfo, params: dict[Value, Param]) -> Cost | None:
     dim = info.order(pointer)[0]
     wanted = min(MAX_BYTES // size, _floor(layout.registers), power_of_two(shape_of(v.type)[dim]))
     short = [name for name, limit in access_limits(info, pointer, mask).items() if limit < wanted]
+    if "contiguity" in short:
+        short = ["contiguity"]  # without neighbours the other facts mean nothing
     limited = {name: mask if name == "mask" else pointer for name in short}
     if not short or len(groups[0]) >= wanted or any(_is_loaded(x) for x in limited.values()):
         return None
     need = Need(wanted, size, dim, info, params)
-    reasons = [_REASONS[name](need, x) for name, x in limited.items()]
+    found = [_REASONS[name](need, x) for name, x in limited.items()]
+    reasons = [reason for reason in found if reason is not None]
+    if len(reasons) < len(found):
+        return None
     text = ", and ".join(reason.text for reason in reasons)
     cost = Cost(len(groups[0]) * size, wanted * size, len(groups), text, _fix(reasons))
     return cost if cost.accesses - cost.few >= SPARED else None
@@ -124,6 +129,18 @@ class Need(NamedTuple):
         behind = set(_walk(v, lambda x: not self.divides(x)))
         return [p for x, p in self.params.items() if x in behind and self._can_declare(p) and not self.divides(x)]
 
+    def strides(self, x: Value) -> list[Param]:
+        """Integer parameters in the number that a value multiplies coordinates along `dim` with."""
+        if x.op is None or x.op.kind != "mul":
+            return []
+        a, b = x.op.inputs
+        for counted, factor in ((a, b), (b, a)):
+            dims = self.info.of(counted).dims
+            if self.info.constant(factor) is None and dims[min(self.dim, len(dims) - 1)].contiguity > 1:
+                behind = set(_walk(factor, lambda x: True))
+                return [p for y, p in self.params.items() if y in behind and isinstance(p.type, Scalar)]
+        return []
+
     def _can_declare(self, p: Param) -> bool:
         return isinstance(p.type, Pointer) or isinstance(p.type, Scalar) and p.type.dtype.is_int
 
@@ -136,26 +153,34 @@ class Reason(NamedTuple):
     otherwise: str
 
 
-def _of_alignment(need: Need, pointer: Value | None) -> Reason:
+# A reason is None where the kernel wants it so: no promise would help.
+
+
+def _of_alignment(need: Need, pointer: Value | None) -> Reason | None:
     loose = need.loose(pointer)
     names = [f"`{p.name}` is" for p in loose if isinstance(p.type, Pointer)]
     text = f"{(names or ['the address is'])[0]} not known to be aligned to {need.elements * need.size} bytes"
     return Reason(text, loose, "compute the offsets from multiples of 16")
 
 
-def _of_mask(need: Need, mask: Value | None) -> Reason:
+def _of_mask(need: Need, mask: Value | None) -> Reason | None:
     return Reason("the mask may end between neighbours", need.loose(mask), "compute the mask from multiples of 16")
 
 
-def _of_contiguity(need: Need, pointer: Value | None) -> Reason:
+def _of_contiguity(need: Need, pointer: Value | None) -> Reason | None:
+    """Neighbours are a stride apart that is known at run time only."""
+    strides = [p.name for x in _walk(pointer, lambda x: True) for p in need.strides(x)]
+    if not strides:
+        return None
+    name = f"`{strides[0]}`"
     return Reason(
-        "neighbours in the tile are not known to be neighbours in memory",
+        f"neighbours are {name} elements apart, which are not known to be 1",
         [],
-        "leave a stride that is always 1 out of the offsets, or make it tl.constexpr",
+        f"where {name} is always 1, leave it out of the offsets or make it tl.constexpr",
     )
 
 
-_REASONS: dict[str, Callable[[Need, Value | None], Reason]] = {
+_REASONS: dict[str, Callable[[Need, Value | None], Reason | None]] = {
     "contiguity": _of_contiguity,
     "alignment": _of_alignment,
     "mask": _of_mask,
