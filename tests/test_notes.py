@@ -254,6 +254,33 @@ def test_one_address_has_no_neighbours() -> None:
 
 
 @tlxc.kernel
+def walking(x: tl.ptr(tl.float16), y: tl.ptr(tl.float16, align=16), n: tl.int32, step: tl.int32, flag: tl.int32):
+    i = tl.arange(0, 1024)
+    at = x + i if flag > 0 else x + 1024 + i
+    for k in range(n):
+        tl.store(y + k * 1024 + i, tl.load(at))
+        at += step
+
+
+def test_parameters_are_found_through_loops_and_branches() -> None:
+    (note,) = compiled(walking)[1]
+    assert note.text.startswith("8 loads of 2 bytes of each thread per iteration, where 1 of 16 would do: `x` is not ")
+    assert note.fix == (
+        "where that holds, declare `x` as tl.ptr(tl.float16, align=16) and `step` as tl.divisible(tl.int32, 16)"
+    )
+
+
+@tlxc.kernel
+def odd(x: tl.ptr(tl.float16, align=16), y: tl.ptr(tl.float16, align=16)):
+    i = tl.arange(0, 1024)
+    tl.store(y + i, tl.load(x + 1 + i, mask=i < 1001))
+
+
+def test_where_no_promise_would_help_there_is_no_note() -> None:
+    assert compiled(odd)[1] == []
+
+
+@tlxc.kernel
 def gather(x: tl.ptr(tl.float32, align=16), y: tl.ptr(tl.float32, align=16), at: tl.ptr(tl.int32, align=16)):
     i = tl.arange(0, 1024)
     tl.store(y + i, tl.load(x + tl.load(at + i)))
