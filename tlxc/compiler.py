@@ -342,17 +342,16 @@ def check_launch(module: Module, target: Target) -> None:
 
 @dataclass(frozen=True)
 class _Built:
-    """What an assembler reports.  `spills`: bytes that each thread stores and loads; `remarks`: lines of its own."""
+    """What an assembler reports.  `spills`: what it keeps in memory, in words; `remarks`: lines of its own."""
 
     facts: dict[str, Any]
-    spills: tuple[int, int]
+    spills: str
     remarks: tuple[str, ...] = ()
 
     def notes(self, module: Module) -> list[Note]:
         from tlxc.codegen.notes.assembler import assembler_notes, spills
 
-        stores, loads = self.spills
-        return [*spills(stores, loads, self.facts["registers"], module), *assembler_notes(self.remarks, module)]
+        return [*spills(self.spills, self.facts["registers"], module), *assembler_notes(self.remarks, module)]
 
 
 def _assemble_nvidia(llvm: str, target: Target, asm: dict[str, str | bytes], timings: Timings) -> _Built:
@@ -373,7 +372,8 @@ def _assemble_nvidia(llvm: str, target: Target, asm: dict[str, str | bytes], tim
         "stack_bytes": built.stack_bytes,
         "assembler": {"name": "ptxas", "version": built.version, "path": str(built.path)},
     }
-    return _Built(facts, (built.spill_stores, built.spill_loads), built.notes)
+    spilled = f"each thread stores {built.spill_stores} bytes to local memory and loads {built.spill_loads}"
+    return _Built(facts, spilled if facts["spill_bytes"] else "", built.notes)
 
 
 def _assemble_amd(llvm: str, target: Target, asm: dict[str, str | bytes], timings: Timings) -> _Built:
@@ -386,7 +386,8 @@ def _assemble_amd(llvm: str, target: Target, asm: dict[str, str | bytes], timing
     with timings.stage("link"):
         asm["hsaco"] = link(obj)
     facts = _amd_resources(str(asm["amdgcn"]))
-    return _Built(facts, (facts["spill_bytes"] or 0, facts["spill_bytes"] or 0))
+    count = facts["spill_bytes"]
+    return _Built(facts, f"each thread keeps {count} vector registers in scratch memory" if count else "")
 
 
 # Field of the metadata -> its line in the code object's metadata at the end of the assembly

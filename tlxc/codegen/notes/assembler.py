@@ -74,15 +74,11 @@ def _products(module: Module) -> list[Location]:
     return sorted(found, key=lambda loc: found[loc])
 
 
-def spills(stores: int, loads: int, registers: int | None, module: Module) -> list[Note]:
-    """`stores` and `loads`: bytes of each thread."""
-    if not stores + loads:
+def spills(cost: str, registers: int | None, module: Module) -> list[Note]:
+    """`cost`: what is kept in memory because registers ran out; empty where they did not."""
+    if not cost:
         return []
     fix = "use smaller tiles or more warps"
     if module.maxnreg is not None:
         fix = f"raise maxnreg={module.maxnreg}, or {fix}"
-    text = (
-        f"registers ran out: each thread stores {stores} bytes to local memory and loads {loads}, with "
-        f"{registers} registers in use"
-    )
-    return [Note("spill", text, None, fix)]
+    return [Note("spill", f"registers ran out, with {registers} in use: {cost}", None, fix)]
