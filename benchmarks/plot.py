@@ -101,6 +101,8 @@ def launch_times(records: Sequence[Record]) -> list[tuple[str, str, float]]:
 
 def draw_attention(plt: Any, records: Sequence[Record]) -> Any:
     panels = attention_lines(records)
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    lengths = sorted({n for lines in panels.values() for line in lines.values() for n, _ in line})
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
     figure, axes = plt.subplots(
@@ -108,10 +110,10 @@ def draw_attention(plt: Any, records: Sequence[Record]) -> Any:
     )
     for ax in list(axes.flat)[len(panels) :]:
         ax.set_visible(False)
+    drawn = {}
     for ax, (title, lines) in zip(axes.flat, panels.items()):
         for name, line in lines.items():
-            ax.plot(*zip(*line), marker="o", markersize=3.5, color=colour(name, [*lines]), label=name)
-        lengths = sorted({n for line in lines.values() for n, _ in line})
+            (drawn[name],) = ax.plot(*zip(*line), marker="o", markersize=3.5, color=colour(name, names))
         ax.set_title(title, fontsize=9)
         ax.set_xscale("log", base=2)
         ax.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
@@ -120,8 +122,7 @@ def draw_attention(plt: Any, records: Sequence[Record]) -> Any:
         ax.set_ylabel("TFLOP/s")
     for ax in axes[-1]:
         ax.set_xlabel("N")
-    handles, names = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="upper center", ncols=len(names))
+    figure.legend([drawn[name] for name in names], names, loc="upper center", ncols=len(names))
     _note(figure, f"Attention forward, launches in bursts. {machine(records)}")
     figure.tight_layout(rect=(0, 0.03, 1, 0.95))
     return figure
