@@ -5,7 +5,8 @@ relative to, as long as no score is more than 2**8 times above it in P: such a P
 Whether a block has a score that is, each warp asks once: it compares bits as integers, which order as floats that are
 not negative do.  Only a warp that finds one computes maxima, takes them for references and rescales its sums.
 
-With CAUSAL, a consumer leaves out the blocks that come after its own last row.
+A consumer leaves out the blocks that its rows do not see: with CAUSAL those after the last of them, and all but one if
+they are past the end.
 
 python examples/hopper_attention_guarded.py --check         runs and checks on a GPU; without one, compiles
 """
@@ -144,8 +145,7 @@ def attention(
             row = start + 64 * me
             mine, whole = block_range(row, N, 64, BN, CAUSAL)
             of_kv = k_full, k_empty, v_full, v_empty
-            if CAUSAL:
-                leave_out(0, blocks - mine, *of_kv, STAGES)
+            leave_out(0, blocks - mine, *of_kv, STAGES)
             tlx.barrier_wait(q_full[me], 0)
             where = blocks - mine, row, mine, whole, N, scale * LOG2_E
             acc, highest, total = attend(q[me], k, v, *of_kv, None, *where, CAUSAL, STAGES)

@@ -117,8 +117,7 @@ def attention(
                 blocks, _ = block_range(start, N, ROWS, BN, CAUSAL)
                 mine, whole = block_range(row, N, 64, BN, CAUSAL)
                 of_kv = k_full, k_empty, v_full, v_empty
-                if CAUSAL:
-                    leave_out(count, blocks - mine, *of_kv, STAGES)
+                leave_out(count, blocks - mine, *of_kv, STAGES)
                 where = count + blocks - mine, row, mine, whole, N, scale * LOG2_E
                 acc, highest, total = attend(q[me], k, v, *of_kv, q_empty[0], *where, CAUSAL, STAGES)
                 tlx.async_descriptor_store_wait(0, read=True)
