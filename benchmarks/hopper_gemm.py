@@ -1,11 +1,12 @@
-"""`examples/hopper_gemm_ws.py` against cuBLAS through torch, fp16 and bf16, inside one process: large problems cool and
-in bursts, small ones and those of few rows in CUDA graphs.
+"""The GEMM examples against cuBLAS through torch, fp16 and bf16, inside one process: large problems cool and in bursts,
+small ones and those of few rows in CUDA graphs, batches (the first of four numbers) in both.
 
 `ratio_interval` is the 95 % bootstrap interval of the median over rounds of our throughput to cuBLAS's.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ SIZES = ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 4096, 16384), (8192, 819
 SMALL = (
     (2048, 2048, 2048), (1024, 1024, 1024), (16, 8192, 8192), (64, 8192, 8192), (4224, 4096, 4096), (4000, 3000, 1000),
 )  # fmt: skip
+BATCHED = ((64, 1024, 1024, 1024),)
 ROUNDS = 60
 LOADS: dict[str, Callable[[dict[str, Callable[[], None]]], dict[str, list[float]]]] = {
     "cool": lambda contestants: _harness.cooled(contestants, ROUNDS),
@@ -24,16 +26,25 @@ LOADS: dict[str, Callable[[dict[str, Callable[[], None]]], dict[str, list[float]
 }
 
 
-def measure(torch: Any, dtype: Any, size: tuple[int, int, int], loads: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """One record for each load."""
+def example_for(batch: list[int], m: int) -> Any:
+    """The example that is made for such problems."""
+    import hopper_gemm_batched
     import hopper_gemm_skinny
     import hopper_gemm_ws
 
-    m, n, k = size
-    example = hopper_gemm_skinny if m <= hopper_gemm_skinny.MOST_ROWS else hopper_gemm_ws
-    a, b = (torch.randn(shape, device="cuda", dtype=dtype) for shape in ((m, k), (k, n)))
-    ours, theirs = (torch.empty((m, n), device="cuda", dtype=dtype) for _ in range(2))
-    contestants = {"tlxc": example.prepare(a, b, ours), "cuBLAS": lambda: torch.matmul(a, b, out=theirs)}
+    if batch:
+        return hopper_gemm_batched
+    return hopper_gemm_skinny if m <= hopper_gemm_skinny.MOST_ROWS else hopper_gemm_ws
+
+
+def measure(torch: Any, dtype: Any, size: tuple[int, ...], loads: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """One record for each load."""
+    *batch, m, n, k = size
+    example = example_for(batch, m)
+    a, b = (torch.randn((*batch, *shape), device="cuda", dtype=dtype) for shape in ((m, k), (k, n)))
+    ours, theirs = (torch.empty((*batch, m, n), device="cuda", dtype=dtype) for _ in range(2))
+    multiply = torch.bmm if batch else torch.matmul
+    contestants = {"tlxc": example.prepare(a, b, ours), "cuBLAS": lambda: multiply(a, b, out=theirs)}
     for fn in contestants.values():
         fn()
     difference = float((ours.float() - theirs.float()).norm() / theirs.float().norm())
@@ -42,9 +53,10 @@ def measure(torch: Any, dtype: Any, size: tuple[int, int, int], loads: tuple[str
     compiled = example.gemm.variants[-1].compiled
     for load in loads:
         found = LOADS[load](contestants)
-        samples = {name: [2 * m * n * k / (1e6 * t) for t in times] for name, times in found.items()}
+        samples = {name: [2 * math.prod(size) / (1e6 * t) for t in times] for name, times in found.items()}
+        case = f"{str(dtype).removeprefix('torch.')} {'x'.join(map(str, size))} {load}"
         yield _harness.record(
-            "hopper_gemm", f"{str(dtype).removeprefix('torch.')} {m}x{n}x{k} {load}", "throughput", "TFLOP/s", samples,
+            "hopper_gemm", case, "throughput", "TFLOP/s", samples,
             "more", ratio_interval=_harness.ratio_interval(samples["tlxc"], samples["cuBLAS"]), difference=difference,
             registers=compiled.registers, spill_bytes=compiled.spill_bytes, notes=compiled.notes,
         )  # fmt: skip
@@ -56,7 +68,8 @@ def main() -> None:
     torch.manual_seed(0)
     records = []
     for dtype in (torch.float16, torch.bfloat16):
-        problems = [(size, ("cool", "burst")) for size in SIZES] + [(size, ("graph",)) for size in SMALL]
+        problems: list[tuple[tuple[int, ...], tuple[str, ...]]] = [(size, ("cool", "burst")) for size in SIZES]
+        problems += [(size, ("graph",)) for size in SMALL] + [(size, ("burst", "graph")) for size in BATCHED]
         for size, loads in problems:
             for made in measure(torch, dtype, size, loads):
                 records.append(made)

@@ -23,6 +23,7 @@ REFUSED = {  # example -> start of a target's name -> the error
     "matmul": {"gfx": "matrix multiplications are not available on AMD targets yet"},
     "cluster_reduce": {"gfx9": "an mbarrier does not exist on", "gfx12": "ctas_per_cga is an option of NVIDIA targets"},
     "hopper_gemm_ws": _WGMMA,
+    "hopper_gemm_batched": _WGMMA,
     "hopper_gemm_skinny": _WGMMA,
     "hopper_gemm_pipelined": _WGMMA,
     "hopper_gemm_cooperative": _WGMMA,
