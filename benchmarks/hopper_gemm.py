@@ -16,6 +16,7 @@ import _harness
 SIZES = ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 4096, 16384), (8192, 8192, 1024))
 SMALL = (
     (2048, 2048, 2048), (1024, 1024, 1024), (16, 8192, 8192), (64, 8192, 8192), (4224, 4096, 4096), (4000, 3000, 1000),
+    (512, 512, 16384), (384, 8192, 8192),
 )  # fmt: skip
 BATCHED = ((64, 1024, 1024, 1024),)
 ROUNDS = 60
@@ -26,21 +27,24 @@ LOADS: dict[str, Callable[[dict[str, Callable[[], None]]], dict[str, list[float]
 }
 
 
-def example_for(batch: list[int], m: int) -> Any:
+def example_for(sms: int, m: int, n: int, k: int, *batch: int) -> Any:
     """The example that is made for such problems."""
     import hopper_gemm_batched
     import hopper_gemm_skinny
+    import hopper_gemm_splitk
     import hopper_gemm_ws
 
     if batch:
         return hopper_gemm_batched
-    return hopper_gemm_skinny if m <= hopper_gemm_skinny.MOST_ROWS else hopper_gemm_ws
+    if m <= hopper_gemm_skinny.MOST_ROWS:
+        return hopper_gemm_skinny
+    return hopper_gemm_ws if hopper_gemm_splitk.choose(m, n, k, sms)["SPLIT"] == 1 else hopper_gemm_splitk
 
 
 def measure(torch: Any, dtype: Any, size: tuple[int, ...], loads: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """One record for each load."""
     *batch, m, n, k = size
-    example = example_for(batch, m)
+    example = example_for(torch.cuda.get_device_properties(0).multi_processor_count, m, n, k, *batch)
     a, b = (torch.randn((*batch, *shape), device="cuda", dtype=dtype) for shape in ((m, k), (k, n)))
     ours, theirs = (torch.empty((*batch, m, n), device="cuda", dtype=dtype) for _ in range(2))
     multiply = torch.bmm if batch else torch.matmul

@@ -94,3 +94,58 @@ def test_forms_of_batches() -> None:
     example = importlib.import_module("hopper_gemm_batched")
     assert example.choose(64, 1024, 1024, 1024, 132)["BN"] == 256
     assert example.choose(1000, 64, 64, 256, 132) == example.FORMS["small"]
+
+
+# ---------------------------------------------------------------------------------------------------------- split sums
+SPLIT = {
+    "pairs": dict(BM=128, CONSUMERS=2, SPLIT=2, STAGES=2),
+    "fours": dict(BM=64, CONSUMERS=1, SPLIT=4, STAGES=3),
+}
+SUMS = [(128, 64, 256), (136, 72, 200), (65, 8, 40), (8, 72, 8), (64, 64, 0)]
+
+
+@pytest.mark.parametrize("shape", SUMS, ids=str)
+@pytest.mark.parametrize("form", SPLIT)
+def test_split_sums(form: str, shape: tuple[int, int, int]) -> None:
+    """Whole and ragged tiles, fewer blocks of K than CTAs of a cluster, and none."""
+    m, n, k = shape
+    constants = SPLIT[form]
+    rows, split = constants["BM"] // constants["CONSUMERS"], constants["SPLIT"]
+    a, b, c = integers(sum(shape), m, k), integers(k, k, n), nothing(m, n)
+    blocks = ((rows, BK), (BK, BN), (rows, BN // split))
+    described = [Blocks(x, block) for x, block in zip((a, b, c) if k else (c, c, c), blocks)]
+    kernel = importlib.import_module("hopper_gemm_splitk").gemm
+    grid = (tlxc.cdiv(m, constants["BM"]) * tlxc.cdiv(n, BN) * split,)
+    emulate(kernel, grid, *described, m, n, k, BN=BN, BK=BK, ctas_per_cga=(split, 1, 1), **constants)
+    expect_product(c, a, b)
+
+
+def test_what_is_split() -> None:
+    """Sums are split where tiles are few and K is long, and every form fits into shared memory."""
+    example = importlib.import_module("hopper_gemm_splitk")
+    assert example.choose(512, 512, 16384, 132)["SPLIT"] == 8
+    assert example.choose(128, 8192, 8192, 132)["SPLIT"] == 2
+    assert example.choose(4096, 4096, 4096, 132)["SPLIT"] == 1
+    half = tlxc.tl.float16
+    for form in example.forms():
+        if form["SPLIT"] > 1:
+            rows, split = form["BM"] // form["CONSUMERS"], form["SPLIT"]
+            blocks = ([rows, 64], [64, form["BN"]], [rows, form["BN"] // split])
+            described = [tlxc.TensorDescriptor(half, [512, 512], [512, 1], block) for block in blocks]
+            cluster = (split, 1, 1)
+            made = example.gemm.warmup(*described, 512, 512, 512, target="sm_90", ctas_per_cga=cluster, **form)
+            assert made.spill_bytes == 0 and not made.notes
+
+
+def test_few_tiles_and_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `prepare` makes of a long sum, and of one that is not worth splitting."""
+    torch = pytest.importorskip("torch")
+    example = importlib.import_module("hopper_gemm_splitk")
+    monkeypatch.setattr("_support.sm_count", lambda device: 8)
+    torch.manual_seed(0)
+    for m, n, k in ((40, 72, 1096), (136, 264, 40)):
+        a, b, c = torch.randn(m, k).half(), torch.randn(k, n).half(), torch.full((m, n), float("nan")).half()
+        with tlxc.simulate() as simulation:
+            example.launch(a, b, c)
+        assert not simulation.reports
+        torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=2e-3, atol=2e-2)
