@@ -51,7 +51,7 @@ def gemm(
     STAGES: tl.constexpr = 4,
     GROUP: tl.constexpr = 8,
     BC: tl.constexpr = 64,
-    LEAD: tl.constexpr = 1,
+    LEAD: tl.constexpr = 3,
     PINGPONG: tl.constexpr = False,
     SHARED_B: tl.constexpr = False,
 ):
@@ -74,6 +74,8 @@ def gemm(
     steps = tl.cdiv(K, BK)
     BYTES: tl.constexpr = (BM * BK + BK * BN) * tlx.size_of(dtype)
 
+    tlx.gdc_wait()  # the grid is launched while the one before it still ends
+    tlx.gdc_launch_dependents()
     with tlx.async_tasks():
         with tlx.async_task("default", num_regs=40):
             count = 0
@@ -198,7 +200,8 @@ def prepare(a, b, c, **constants) -> Callable[[], None]:
     constants = choose(batch, m, n, k, sms) | constants
     blocks = descriptors(a, b, c, **constants)
     grid = (min(batch * tlxc.cdiv(m, constants["BM"]) * tlxc.cdiv(n, constants["BN"]), sms),)
-    return partial(gemm[grid], *blocks, batch, m, n, k, SHARED_B=b.shape[0] < batch, **constants)
+    constants |= dict(SHARED_B=b.shape[0] < batch, launch_pdl=True)
+    return partial(gemm[grid], *blocks, batch, m, n, k, **constants)
 
 
 def launch(a, b, c, **constants) -> None:

@@ -57,6 +57,8 @@ def gemm(
     start, end = steps * rank // SPLIT, steps * (rank + 1) // SPLIT
     BYTES: tl.constexpr = (BM * BK + BK * BN) * tlx.size_of(dtype)
 
+    tlx.gdc_wait()  # the grid is launched while the one before it still ends
+    tlx.gdc_launch_dependents()
     with tlx.async_tasks():
         with tlx.async_task("default", num_regs=40):
             for k in range(start, end):
@@ -109,7 +111,7 @@ def four():
 # Tiles (BM, BN, CONSUMERS), and the cycles of an H200 for 64 of K, as in hopper_gemm_ws.
 TILES = {(128, 256, 2): 1024, (128, 128, 2): 560, (64, 256, 1): 620, (64, 128, 1): 330}
 SPLITS = (1, 2, 4, 8)
-_TILE_CYCLES = 1500  # to fill the pipeline, and to store
+TILE_CYCLES = 1500  # to fill the pipeline, and to store
 _MEET_CYCLES = 800  # of a cluster: to begin and to end together, and until the last sums have arrived
 _BYTES_A_CYCLE = 16  # from one SM to others
 _ROOM = 216 * 1024  # bytes of shared memory for buffers; conversions of sums that are added by rows take the rest
@@ -128,17 +130,18 @@ def forms() -> list[dict[str, int]]:
     return [form for form in found if form["STAGES"] >= 3]
 
 
+def cycles(form: dict[str, int], m: int, n: int, k: int, sms: int) -> float:
+    """What the slowest SM takes."""
+    BM, BN, split = form["BM"], form["BN"], form["SPLIT"]
+    turns = tlxc.cdiv(tlxc.cdiv(m, BM) * tlxc.cdiv(n, BN), sms // split)
+    products = tlxc.cdiv(tlxc.cdiv(k, 64), split) * TILES[BM, BN, form["CONSUMERS"]]
+    sent = BM * BN * 4 * (split - 1) / split / _BYTES_A_CYCLE
+    return turns * (products + TILE_CYCLES + (split > 1) * _MEET_CYCLES + sent)
+
+
 def choose(m: int, n: int, k: int, sms: int) -> dict[str, int]:
     """The form whose slowest SM is done first."""
-
-    def cycles(form: dict[str, int]) -> float:
-        BM, BN, split = form["BM"], form["BN"], form["SPLIT"]
-        turns = tlxc.cdiv(tlxc.cdiv(m, BM) * tlxc.cdiv(n, BN), sms // split)
-        products = tlxc.cdiv(tlxc.cdiv(k, 64), split) * TILES[BM, BN, form["CONSUMERS"]]
-        sent = BM * BN * 4 * (split - 1) / split / _BYTES_A_CYCLE
-        return turns * (products + _TILE_CYCLES + (split > 1) * _MEET_CYCLES + sent)
-
-    return min(forms(), key=cycles)
+    return min((form for form in forms() if form["SPLIT"] <= sms), key=lambda form: cycles(form, m, n, k, sms))
 
 
 def prepare(a, b, c, **constants) -> Callable[[], None]:
@@ -152,7 +155,7 @@ def prepare(a, b, c, **constants) -> Callable[[], None]:
     rows = BM // constants["CONSUMERS"]
     blocks = _gemm.descriptors(a, b, c, [rows, 64], [64, BN], [rows, BN // split])
     grid = (tlxc.cdiv(m, BM) * tlxc.cdiv(n, BN) * split,)
-    return partial(gemm[grid], *blocks, m, n, k, **constants, ctas_per_cga=(split, 1, 1))
+    return partial(gemm[grid], *blocks, m, n, k, **constants, ctas_per_cga=(split, 1, 1), launch_pdl=True)
 
 
 def launch(a, b, c, **constants) -> None:

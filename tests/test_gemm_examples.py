@@ -149,3 +149,45 @@ def test_few_tiles_and_many(monkeypatch: pytest.MonkeyPatch) -> None:
             example.launch(a, b, c)
         assert not simulation.reports
         torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=2e-3, atol=2e-2)
+
+
+# ------------------------------------------------------------------------------------------------------ streamed tiles
+STREAM = {
+    "one consumer": dict(BM=64, CONSUMERS=1, STAGES=3),
+    "two consumers": dict(BM=128, CONSUMERS=2, STAGES=2),
+}
+# M, N, K and streamed tiles, by three CTAs: ranges of more than a tile and of less, tiles that three CTAs share
+STREAMED = [(200, 72, 160, 4), (128, 136, 72, 3), (65, 8, 200, 1), (8, 200, 104, 2), (64, 200, 0, 3)]
+
+
+@pytest.mark.parametrize("shape", STREAMED, ids=str)
+@pytest.mark.parametrize("form", STREAM)
+def test_streamed_tiles(form: str, shape: tuple[int, int, int, int]) -> None:
+    m, n, k, streamed = shape
+    rows, tiles = STREAM[form]["BM"], tlxc.cdiv(m, STREAM[form]["BM"]) * tlxc.cdiv(n, BN)
+    a, b, c = integers(sum(shape), m, k), integers(k, k, n), nothing(m, n)
+    sums, flags = np.full(3 * rows * BN, np.nan, np.float32), np.zeros(6, np.int32)
+    described = [Blocks(x, block) for x, block in zip((a, b, c) if k else (c, c, c), ((64, BK), (BK, BN), (64, BC)))]
+    kernel = importlib.import_module("hopper_gemm_streamk").gemm
+    constants = dict(BN=BN, BK=BK, BC=BC, GROUP=2) | STREAM[form]
+    emulate(kernel, (3,), *described, sums, flags, m, n, k, min(streamed, tiles), **constants)
+    expect_product(c, a, b)
+    assert not flags.any()
+
+
+def test_what_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles beyond whole waves, unless clusters that split sums or smaller tiles are faster."""
+    example = importlib.import_module("hopper_gemm_streamk")
+    assert example.choose(2304, 4096, 4096, 132) == 288 - 132
+    assert example.choose(384, 8192, 8192, 132) == 96
+    assert example.choose(512, 512, 16384, 132) == example.choose(1024, 1024, 1024, 132) == 0
+    assert example.choose(4224, 4096, 4096, 132) == 0
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("_support.sm_count", lambda device: 2)
+    torch.manual_seed(0)
+    for m, n, k, streamed in ((264, 264, 72, 3), (136, 264, 40, None)):
+        a, b, c = torch.randn(m, k).half(), torch.randn(k, n).half(), torch.full((m, n), float("nan")).half()
+        with tlxc.simulate() as simulation:
+            example.launch(a, b, c, streamed=streamed)
+        assert not simulation.reports
+        torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=2e-3, atol=2e-2)
