@@ -2,6 +2,7 @@
 small ones and those of few rows in CUDA graphs, batches (the first of four numbers) in both.
 
 `ratio_interval` is the 95 % bootstrap interval of the median over rounds of our throughput to cuBLAS's.
+`--sweep [PROBLEM..]`, with problems as 1024x1024x1024, times the forms that the examples choose among instead.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import _gemm_sweep
 import _harness
 
 SIZES = ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 4096, 16384), (8192, 8192, 1024))
 SMALL = (
     (2048, 2048, 2048), (1024, 1024, 1024), (16, 8192, 8192), (64, 8192, 8192), (4224, 4096, 4096), (4000, 3000, 1000),
-    (512, 512, 16384), (384, 8192, 8192),
+    (512, 512, 16384), (384, 8192, 8192), (2304, 4096, 4096),
 )  # fmt: skip
 BATCHED = ((64, 1024, 1024, 1024),)
 ROUNDS = 60
@@ -32,12 +34,15 @@ def example_for(sms: int, m: int, n: int, k: int, *batch: int) -> Any:
     import hopper_gemm_batched
     import hopper_gemm_skinny
     import hopper_gemm_splitk
+    import hopper_gemm_streamk
     import hopper_gemm_ws
 
     if batch:
         return hopper_gemm_batched
     if m <= hopper_gemm_skinny.MOST_ROWS:
         return hopper_gemm_skinny
+    if hopper_gemm_streamk.choose(m, n, k, sms):
+        return hopper_gemm_streamk
     return hopper_gemm_ws if hopper_gemm_splitk.choose(m, n, k, sms)["SPLIT"] == 1 else hopper_gemm_splitk
 
 
@@ -70,11 +75,15 @@ def main() -> None:
     import torch
 
     torch.manual_seed(0)
+    if sys.argv[1:2] == ["--sweep"]:
+        problems = sys.argv[2:]
+        _gemm_sweep.sweep(torch, lambda name: not problems or name in problems)
+        return
     records = []
     for dtype in (torch.float16, torch.bfloat16):
-        problems: list[tuple[tuple[int, ...], tuple[str, ...]]] = [(size, ("cool", "burst")) for size in SIZES]
-        problems += [(size, ("graph",)) for size in SMALL] + [(size, ("burst", "graph")) for size in BATCHED]
-        for size, loads in problems:
+        cases: list[tuple[tuple[int, ...], tuple[str, ...]]] = [(size, ("cool", "burst")) for size in SIZES]
+        cases += [(size, ("graph",)) for size in SMALL] + [(size, ("burst", "graph")) for size in BATCHED]
+        for size, loads in cases:
             for made in measure(torch, dtype, size, loads):
                 records.append(made)
                 low, high = made["ratio_interval"]
