@@ -24,6 +24,11 @@ NO_MORE = tl.constexpr(-1)
 L2_BYTES = 32 << 20  # of K and V that one section may take
 
 
+def width_of_o(D: tl.constexpr):
+    """Columns of O that are stored at a time: with more there is no room for all of Q, K, V and O."""
+    return D if D <= 128 else D // 2
+
+
 def place(tile, section, heights, ROWS: tl.constexpr):
     """(head, first row) of a tile, of which a head has `heights`."""
     part = tile // (section * heights)
@@ -51,14 +56,18 @@ def attention(
     REGISTERS: tl.constexpr = 160,
     GROUP: tl.constexpr = 1,
     CAUSAL: tl.constexpr = False,
+    cycles=None,
 ):
-    """O and the log-sum-exp of the scaled scores; Q, O (heads, N, D) in blocks (1, 64, D), K, V (heads // GROUP, N, D)
-    in blocks (1, BN, D).  `section` divides the number of heads.  `counter`: two zeros, which are zeros again at the
-    end."""
+    """O and the log-sum-exp of the scaled scores; Q, O (heads, N, D) in blocks (1, 64, D), of which O has width_of_o(D)
+    columns, K, V (heads // GROUP, N, D) in blocks (1, BN, D).  `section` divides the number of heads.  `counter`: two
+    zeros, which are zeros again at the end.  `cycles`: a 64-bit integer, to which each CTA adds the cycles that it
+    takes."""
+    if cycles is not None:
+        tl.atomic_add(cycles, -tlx.clock64(), sem="relaxed")
     dtype = tlx.dtype_of(q_desc)
     ROWS: tl.constexpr = 64 * CONSUMERS
     q = tlx.local_alloc((1, 64, D), dtype, CONSUMERS)
-    o = tlx.local_alloc((1, 64, D), dtype, CONSUMERS)
+    o = tlx.local_alloc((1, 64, width_of_o(D)), dtype, CONSUMERS)
     k = tlx.local_alloc((1, BN, D), dtype, STAGES)
     v = tlx.local_alloc((1, BN, D), dtype, STAGES)
     taken = tlx.local_alloc((1,), tl.int32, 1)  # the tile that Q is of
@@ -119,6 +128,9 @@ def attention(
                 tile = tl.max(tlx.local_load(taken[0]), 0)
             tlx.async_descriptor_store_wait(0)
 
+    if cycles is not None:
+        tl.atomic_add(cycles, tlx.clock64(), sem="relaxed")
+
 
 def _example(**constants):
     import numpy as np
@@ -144,17 +156,23 @@ def heads_of_section(heads: int, bytes_of_head: int) -> int:
     return next((n for n in range(heads, 1, -1) if heads % n == 0 and n * bytes_of_head <= L2_BYTES), 1)
 
 
-def prepare(q, k, v, o, lse, causal=False, BN=80, CONSUMERS=3, **constants) -> Callable[[], None]:
+def prepare(q, k, v, o, lse, causal=False, **constants) -> Callable[[], None]:
     """A function that computes o = softmax(q @ k.mT / sqrt(D)) @ v and the log-sum-exp for torch tensors
-    (.., heads, N, D) of float16 or bfloat16; the tensor maps are made once.  Its calls follow each other."""
+    (.., heads, N, D) of float16 or bfloat16; the tensor maps are made once.  Its calls follow each other.
+    Without BN, CONSUMERS and REGISTERS those of `_attention.form`."""
+    import torch
+
     q, k, v, o = map(_attention.flat, (q, k, v, o))
     heads, n, d = q.shape
+    if "BN" not in constants:
+        constants |= _attention.form(d, n, causal)
+    BN, CONSUMERS = constants["BN"], constants["CONSUMERS"]
     group = heads // k.shape[0]
-    blocks = _attention.descriptors(q, k, v, o, 64, BN)
+    blocks = _attention.descriptors(q, k, v, o, 64, BN, width_of_o(d))
     tiles = tlxc.cdiv(n, 64 * CONSUMERS) * heads
     section = heads_of_section(heads, 2 * n * d * k.element_size() // group)
-    counter = lse.new_zeros(2).int()
-    constants |= dict(D=d, BN=BN, CONSUMERS=CONSUMERS, GROUP=group, CAUSAL=causal)
+    counter = torch.zeros(2, dtype=torch.int32, device=q.device)
+    constants |= dict(D=d, GROUP=group, CAUSAL=causal)
     grid = (min(tiles, _support.sm_count(q.device)),)
     return partial(attention[grid], *blocks, lse, counter, tiles, section, n, d**-0.5, **constants)
 
@@ -164,7 +182,8 @@ def launch(q, k, v, o, lse, causal=False, **constants) -> None:
 
 
 def check(torch) -> None:
-    _attention.check(torch, launch)
+    for d in (64, 128, 256):
+        _attention.check(torch, launch, d)
     _attention.check(torch, launch, CONSUMERS=2, REGISTERS=240, BN=128)
     _attention.check(torch, launch, d=64, CONSUMERS=3, REGISTERS=160, BN=128)
     _attention.check(torch, launch, d=64, CONSUMERS=4, REGISTERS=112, BN=64)
