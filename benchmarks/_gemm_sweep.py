@@ -44,7 +44,7 @@ def plain(a: Any, b: Any, c: Any) -> Forms:
     (m, k), n, sms = a.shape, b.shape[1], _support.sm_count(c.device)
     for tile in hopper_gemm_ws.TILES:
         named = dict(zip(("BM", "BN", "CONSUMERS", "STAGES"), tile))
-        for ctas in (1, 2):
+        for ctas in (1, 2) if tile[1] >= 128 else (1,):
             yield f"ws {tile} CTAS={ctas}", hopper_gemm_ws.prepare(a, b, c, CTAS=ctas, **named)
     if m <= hopper_gemm_skinny.MOST_ROWS:
         yield "skinny", hopper_gemm_skinny.prepare(a, b, c)

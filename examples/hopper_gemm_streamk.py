@@ -219,6 +219,8 @@ def prepare(a, b, c, streamed=None, **constants) -> Callable[[], None]:
     streamed = choose(m, n, k, sms) if streamed is None else streamed
     if not streamed:
         return hopper_gemm_splitk.prepare(a, b, c)
+    tiles = tlxc.cdiv(m, 128) * tlxc.cdiv(n, 256)
+    assert streamed <= tiles, f"there are {tiles} tiles, so {streamed} cannot be streamed"
     grid = min(sms, streamed * max(1, tlxc.cdiv(k, 64)))
     sums, flags = c.new_empty(grid * _TILE_BYTES // 4).float(), c.new_zeros(grid * 2).int()
     return partial(gemm[(grid,)], **arguments(a, b, c, sums, flags, streamed, **constants), launch_pdl=True)
