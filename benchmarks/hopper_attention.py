@@ -206,7 +206,7 @@ def measure(torch: Any, case: Case) -> Iterator[dict[str, Any]]:
             ratio_interval=_harness.ratio_interval(samples["tlxc"], samples[contest.rival]), rival=contest.rival,
             error=error, rival_error=rival_error, busy=round(busy, 4), busy_of_hand_written=by_hand,
             kv_of_peers=contest.kv_of_peers, form=form[0], options=form[1], registers=compiled.registers,
-            spill_bytes=compiled.spill_bytes, notes=compiled.notes,
+            spill_bytes=compiled.spill_bytes, notes=[f"{n.kind}: {n.text}" for n in compiled.notes],
         )  # fmt: skip
 
 

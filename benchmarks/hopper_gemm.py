@@ -67,7 +67,8 @@ def measure(torch: Any, dtype: Any, size: tuple[int, ...], loads: tuple[str, ...
         yield _harness.record(
             "hopper_gemm", case, "throughput", "TFLOP/s", samples,
             "more", ratio_interval=_harness.ratio_interval(samples["tlxc"], samples["cuBLAS"]), difference=difference,
-            registers=compiled.registers, spill_bytes=compiled.spill_bytes, notes=compiled.notes,
+            registers=compiled.registers, spill_bytes=compiled.spill_bytes,
+            notes=[f"{n.kind}: {n.text}" for n in compiled.notes],
         )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def attention(
     o = tlx.local_alloc((1, 64, width_of_o(D)), dtype, CONSUMERS)
     k = tlx.local_alloc((1, BN, D), dtype, STAGES)
     v = tlx.local_alloc((1, BN, D), dtype, STAGES)
-    taken = tlx.local_alloc((1,), tl.int32, 1)  # the tile that Q is of
+    taken = tlx.local_alloc((1,), tl.int32, 2)  # head and first row of the tile that Q is of
     q_full = tlx.alloc_barriers(CONSUMERS)
     q_empty = tlx.alloc_barriers(1, arrive_count=CONSUMERS)
     k_full, v_full = tlx.alloc_barriers(STAGES), tlx.alloc_barriers(STAGES)
@@ -87,7 +87,8 @@ def attention(
                 of_k, of_v = (k_desc, k, k_full, k_empty, head // GROUP), (v_desc, v, v_full, v_empty, head // GROUP)
                 load_block(*of_k, blocks - 1, count, STAGES)
                 tlx.barrier_wait(q_empty[0], (trip & 1) ^ 1)
-                tlx.local_store(taken[0], tl.full((1,), tile, tl.int32))
+                tlx.local_store(taken[0], tl.full((1,), head, tl.int32))
+                tlx.local_store(taken[1], tl.full((1,), start, tl.int32))
                 for i in tl.static_range(CONSUMERS):
                     load(q_desc, q[i], [head, start + 64 * i, 0], q_full[i])
                 for block in range(blocks - 1, 0, -1):
@@ -110,9 +111,8 @@ def attention(
             me = tlx.async_task_replica_id()
             count, trip = 0, 0
             tlx.barrier_wait(q_full[me], 0)
-            tile = tl.max(tlx.local_load(taken[0]), 0)
-            while tile != NO_MORE:
-                head, start = place(tile, section, heights, ROWS)
+            head, start = tl.max(tlx.local_load(taken[0]), 0), tl.max(tlx.local_load(taken[1]), 0)
+            while head != NO_MORE:
                 row = start + 64 * me
                 blocks, _ = block_range(start, N, ROWS, BN, CAUSAL)
                 mine, whole = block_range(row, N, 64, BN, CAUSAL)
@@ -125,7 +125,7 @@ def attention(
                 store_rows(o_desc, lse, o[me], acc, highest, total, head, row, N, scale)
                 count, trip = count + blocks, trip + 1
                 tlx.barrier_wait(q_full[me], trip & 1)
-                tile = tl.max(tlx.local_load(taken[0]), 0)
+                head, start = tl.max(tlx.local_load(taken[0]), 0), tl.max(tlx.local_load(taken[1]), 0)
             tlx.async_descriptor_store_wait(0)
 
     if cycles is not None:

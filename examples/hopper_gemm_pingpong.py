@@ -69,7 +69,7 @@ def gemm(
             passed = me ^ 1  # the parity of my turn; the first one of consumer 0 needs no one to pass it
             for tile in range(first + me * stride, tiles, 2 * stride):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
-                acc = tl.zeros((BM, BN), tl.float32)
+                acc, last = tl.zeros((BM, BN), tl.float32), 0
                 tlx.barrier_wait(turn[me], passed)
                 for k in range(steps):
                     stage, phase = tlx.get_bufidx_phase(count, STAGES)
@@ -77,12 +77,13 @@ def gemm(
                     acc = tlx.async_dot(a[stage], b[stage], acc)
                     acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                     if k > 0:
-                        tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                        tlx.barrier_arrive(empty[last])
+                    last = stage
                     count += 1
                 tlx.barrier_arrive(turn[me ^ 1])
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
-                    tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                    tlx.barrier_arrive(empty[last])
                 passed ^= 1
                 count += steps  # those of the other consumer's tile
                 parts = column_parts(acc.to(dtype), BC)

@@ -56,14 +56,15 @@ def gemm(
                 tlx.async_descriptor_load(a_desc, a[stage], [0, k * BK], full[stage])
 
         with tlx.async_task(num_warps=4):
-            acc = tl.zeros((BN, BM), tl.float32)
+            acc, last = tl.zeros((BN, BM), tl.float32), 0
             for k in range(steps):
                 stage, phase = tlx.get_bufidx_phase(k, STAGES)
                 tlx.barrier_wait(full[stage], phase)
                 acc = tlx.async_dot(tlx.local_trans(b[stage]), tlx.local_trans(a[stage]), acc)
                 acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                 if k > 0:
-                    tlx.barrier_arrive(empty[(k - 1) % STAGES])
+                    tlx.barrier_arrive(empty[last])
+                last = stage
             acc = tlx.async_dot_wait(0, acc)
             tlx.local_store(c, tl.trans(acc.to(dtype)))
             tlx.async_descriptor_store(c_desc, c, [0, column])

@@ -107,7 +107,7 @@ def gemm(
             for tile in range(first, tiles, stride):
                 row, column = tile_origin(tile, M, N, BM * CTAS, BN, GROUP)
                 row += below + me * ROWS
-                acc = tl.zeros((ROWS, BN), tl.float32)
+                acc, last = tl.zeros((ROWS, BN), tl.float32), 0
                 if steps >= STAGGER:
                     tlx.barrier_wait(ahead[me], me == 0)
                 for k in range(steps):
@@ -116,12 +116,13 @@ def gemm(
                     acc = tlx.async_dot(a[CONSUMERS * stage + me], b[stage], acc)
                     acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                     if k > 0:
-                        release(empty[(count - 1) % STAGES], CTAS)
+                        release(empty[last], CTAS)
+                    last = stage
                     count += 1
                     tlx.barrier_arrive(ahead[me + 1], pred=count == STAGGER)
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
-                    release(empty[(count - 1) % STAGES], CTAS)
+                    release(empty[last], CTAS)
                 parts = column_parts(acc.to(dtype), BC)
                 for i in tl.static_range(BN // BC):
                     out = c[2 * me + i % 2]
