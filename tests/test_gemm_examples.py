@@ -134,7 +134,8 @@ def test_what_is_split() -> None:
             described = [tlxc.TensorDescriptor(half, [512, 512], [512, 1], block) for block in blocks]
             cluster = (split, 1, 1)
             made = example.gemm.warmup(*described, 512, 512, 512, target="sm_90", ctas_per_cga=cluster, **form)
-            assert made.spill_bytes == 0 and not made.notes
+            # Seven sums are read by rows, which takes fewer loads and one conversion.
+            assert made.spill_bytes == 0 and {note.kind for note in made.notes} <= ({"convert"} if split == 8 else set())
 
 
 def test_few_tiles_and_many(monkeypatch: pytest.MonkeyPatch) -> None:
