@@ -1,21 +1,26 @@
-"""`examples/hopper_gemm_ws.py` against cuBLAS through torch, fp16 and bf16, inside one process: large problems cool and
-in bursts, small ones and those of few rows in CUDA graphs.
+"""The GEMM examples against cuBLAS through torch, fp16 and bf16, inside one process: large problems cool and in bursts,
+small ones and those of few rows in CUDA graphs, batches (the first of four numbers) in both.
 
 `ratio_interval` is the 95 % bootstrap interval of the median over rounds of our throughput to cuBLAS's.
+`--sweep [PROBLEM..]`, with problems as 1024x1024x1024, times the forms that the examples choose among instead.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import _gemm_sweep
 import _harness
 
 SIZES = ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 4096, 16384), (8192, 8192, 1024))
 SMALL = (
     (2048, 2048, 2048), (1024, 1024, 1024), (16, 8192, 8192), (64, 8192, 8192), (4224, 4096, 4096), (4000, 3000, 1000),
+    (512, 512, 16384), (384, 8192, 8192), (2304, 4096, 4096),
 )  # fmt: skip
+BATCHED = ((64, 1024, 1024, 1024),)
 ROUNDS = 60
 LOADS: dict[str, Callable[[dict[str, Callable[[], None]]], dict[str, list[float]]]] = {
     "cool": lambda contestants: _harness.cooled(contestants, ROUNDS),
@@ -24,16 +29,31 @@ LOADS: dict[str, Callable[[dict[str, Callable[[], None]]], dict[str, list[float]
 }
 
 
-def measure(torch: Any, dtype: Any, size: tuple[int, int, int], loads: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """One record for each load."""
+def example_for(sms: int, m: int, n: int, k: int, *batch: int) -> Any:
+    """The example that is made for such problems."""
+    import hopper_gemm_batched
     import hopper_gemm_skinny
+    import hopper_gemm_splitk
+    import hopper_gemm_streamk
     import hopper_gemm_ws
 
-    m, n, k = size
-    example = hopper_gemm_skinny if m <= hopper_gemm_skinny.MOST_ROWS else hopper_gemm_ws
-    a, b = (torch.randn(shape, device="cuda", dtype=dtype) for shape in ((m, k), (k, n)))
-    ours, theirs = (torch.empty((m, n), device="cuda", dtype=dtype) for _ in range(2))
-    contestants = {"tlxc": example.prepare(a, b, ours), "cuBLAS": lambda: torch.matmul(a, b, out=theirs)}
+    if batch:
+        return hopper_gemm_batched
+    if m <= hopper_gemm_skinny.MOST_ROWS:
+        return hopper_gemm_skinny
+    if hopper_gemm_streamk.choose(m, n, k, sms):
+        return hopper_gemm_streamk
+    return hopper_gemm_ws if hopper_gemm_splitk.choose(m, n, k, sms)["SPLIT"] == 1 else hopper_gemm_splitk
+
+
+def measure(torch: Any, dtype: Any, size: tuple[int, ...], loads: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """One record for each load."""
+    *batch, m, n, k = size
+    example = example_for(torch.cuda.get_device_properties(0).multi_processor_count, m, n, k, *batch)
+    a, b = (torch.randn((*batch, *shape), device="cuda", dtype=dtype) for shape in ((m, k), (k, n)))
+    ours, theirs = (torch.empty((*batch, m, n), device="cuda", dtype=dtype) for _ in range(2))
+    multiply = torch.bmm if batch else torch.matmul
+    contestants = {"tlxc": example.prepare(a, b, ours), "cuBLAS": lambda: multiply(a, b, out=theirs)}
     for fn in contestants.values():
         fn()
     difference = float((ours.float() - theirs.float()).norm() / theirs.float().norm())
@@ -42,9 +62,10 @@ def measure(torch: Any, dtype: Any, size: tuple[int, int, int], loads: tuple[str
     compiled = example.gemm.variants[-1].compiled
     for load in loads:
         found = LOADS[load](contestants)
-        samples = {name: [2 * m * n * k / (1e6 * t) for t in times] for name, times in found.items()}
+        samples = {name: [2 * math.prod(size) / (1e6 * t) for t in times] for name, times in found.items()}
+        case = f"{str(dtype).removeprefix('torch.')} {'x'.join(map(str, size))} {load}"
         yield _harness.record(
-            "hopper_gemm", f"{str(dtype).removeprefix('torch.')} {m}x{n}x{k} {load}", "throughput", "TFLOP/s", samples,
+            "hopper_gemm", case, "throughput", "TFLOP/s", samples,
             "more", ratio_interval=_harness.ratio_interval(samples["tlxc"], samples["cuBLAS"]), difference=difference,
             registers=compiled.registers, spill_bytes=compiled.spill_bytes,
             notes=[f"{n.kind}: {n.text}" for n in compiled.notes],
@@ -55,10 +76,15 @@ def main() -> None:
     import torch
 
     torch.manual_seed(0)
+    if sys.argv[1:2] == ["--sweep"]:
+        problems = sys.argv[2:]
+        _gemm_sweep.sweep(torch, lambda name: not problems or name in problems)
+        return
     records = []
     for dtype in (torch.float16, torch.bfloat16):
-        problems = [(size, ("cool", "burst")) for size in SIZES] + [(size, ("graph",)) for size in SMALL]
-        for size, loads in problems:
+        cases: list[tuple[tuple[int, ...], tuple[str, ...]]] = [(size, ("cool", "burst")) for size in SIZES]
+        cases += [(size, ("graph",)) for size in SMALL] + [(size, ("burst", "graph")) for size in BATCHED]
+        for size, loads in cases:
             for made in measure(torch, dtype, size, loads):
                 records.append(made)
                 low, high = made["ratio_interval"]

@@ -20,6 +20,8 @@ import pytest
 import tlxc
 from tlxc import tl, tlx
 from tlxc.codegen.nvptx.disassemble import DisassemblerError, disassemble, find_nvdisasm
+from tlxc.compiler import compile_kernel
+from tlxc.targets import get_target
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SIZE = 8192
@@ -134,6 +136,14 @@ GOLDEN = [
 ]  # fmt: skip
 
 
+# As their annotations declare: products in the main loop, copies in that of the producer.
+DECLARED = {
+    "hopper_gemm_batched": ({"64x256x16": 4}, 6, 2),
+    "hopper_gemm_splitk": ({"64x128x16": 4}, 4, 1),
+    "hopper_gemm_streamk": ({"64x256x16": 4}, 6, 1),
+}
+
+
 @pytest.fixture(autouse=True)
 def examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -174,6 +184,20 @@ def test_main_loop_of_the_copies(golden: Golden) -> None:
     assert loop.count("SYNCS.ARRIVE") == 1 and loop.count("SYNCS.PHASECHK") == 1
     if golden.producer:
         assert loop.count("HGMMA", "BAR.", "WARPSYNC") == 0
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_main_loops_of_other_products(name: str) -> None:
+    """No task meets in the main loops, and nothing but products and copies touches memory there."""
+    products, copies, arrivals = DECLARED[name]
+    kernel = importlib.import_module(name).gemm
+    sass = disassemble(compile_kernel(kernel.__tlxc_source__, kernel.signature(), get_target("sm_90")).asm["cubin"])
+    (consumer,), (producer,) = loops_around(sass, "HGMMA"), loops_around(sass, "UTMALDG")
+    assert consumer.products() == products and producer.count("UTMALDG") == copies
+    assert consumer.count("SYNCS.ARRIVE") == arrivals and consumer.count("SYNCS.PHASECHK") == 1
+    assert consumer.moves() <= MOST_MOVES and consumer.count("R2UR") <= MOST_MOVES
+    for loop in (consumer, producer):
+        assert loop.count("BAR.", "LDS", "STS", "LDG", "STG", "MEMBAR", "FENCE", "SHFL", "VOTE") == 0
 
 
 def test_the_producer_does_not_ask_which_lanes_are_there() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from tlxc.runtime import simulate as runtime
 from tlxc.simulator import Program, checks, machine, program
 from tlxc.simulator.ops import EFFECTS, FLOWS
 from tlxc.simulator.reports import Report
+from tlxc.simulator.schedule import SCHEDULES, Schedule
 from tlxc.simulator.values import TILE_OPS
 from tlxc.targets import get_target
 
@@ -333,6 +335,17 @@ def test_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "TURNS", 50)
     flag = np.zeros(1, np.int32)
     assert report_of(lambda: kernels.spins[1](flag, floats())).kind == "livelock"
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_nobody_starves(name: str) -> None:
+    """Whoever is ready runs at some time, so that loops which wait for that end.  Engines are what has stages."""
+    for seed in range(30):
+        schedule = Schedule(name, seed)
+        ready = [SimpleNamespace(), SimpleNamespace(), SimpleNamespace(), SimpleNamespace(stages=())]
+        for item in ready:
+            item.priority = schedule.priority(item)
+        assert {schedule.pick(ready) for _ in range(2000)} == {0, 1, 2, 3}
 
 
 # --------------------------------------------------------------------------------------------------- completeness

@@ -496,8 +496,22 @@ def test_the_verifier_sees_early_arrivals() -> None:
     body = C0 + "%v = local_load %c0 : tensor<64x64xf16, #0>\n" + VIEWS.replace("%i{0}", "%zero").format(1)
     m = parsed(body + "barrier_arrive %ev1, _, _ {count = 1, synced = true}\n")
     plan_memory(m, SM90)
-    with pytest.raises(InternalError, match="marked as needing none"):
+    with pytest.raises(InternalError, match="without a barrier of its task"):
         verify_hazards(m)
+
+
+@pytest.mark.parametrize("sem", ["relaxed", "acquire", "release", "acq_rel"])
+def test_a_task_meets_before_an_atomic_that_releases(sem: str) -> None:
+    """Each thread performs its atomics after its own stores only."""
+    atomic = f'%old = atomic_rmw %gs, %x1, _ {{op = "add", sem = "{sem}", scope = "gpu"}} : tensor<64x64xf16, #0>\n'
+    body = TILE.format(1) + "%gs = splat %g : tensor<64x64xptr<f16>, #0>\n"
+    store = "store %gs, %x1, _\n"
+    assert inserted(body + atomic) == inserted(body + store) == []
+    assert inserted(body + store + atomic) == ["barrier"] * (sem in ("release", "acq_rel"))
+    m = parsed(body + store + atomic)
+    if sem in ("release", "acq_rel"):
+        with pytest.raises(InternalError, match="atomic_rmw at None can follow store at None without a barrier"):
+            verify_hazards(m)
 
 
 def test_two_tasks_that_run_at_once_are_the_kernels_own_affair() -> None:

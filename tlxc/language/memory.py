@@ -183,7 +183,8 @@ def atomic_add(pointer: Any, value: Any, mask: Any = None, sem: str | None = Non
     """Adds to global memory atomically and gives the old value, 0 where the mask is false.
 
     Shapes and conversions as in `store`; a scalar is added once per program and its old value goes to every thread.
-    `sem`: relaxed, acquire, release, acq_rel (default); `scope`: cta, gpu (default), sys.
+    `sem`: relaxed, acquire, release, acq_rel (default); `scope`: cta, gpu (default), sys.  A release hands over what
+    all threads of the task did before.
     dtypes: int32, uint32, int64, uint64 (wrap), float16, bfloat16, float32 (round to nearest even, order unspecified).
     Targets: all; what a target lacks is refused when code is generated for it.
     Errors: bool, 8-bit and 16-bit integer elements; those of `store`; an unknown sem or scope.

@@ -8,8 +8,9 @@ from the first without what it needs in between:
     a write, then the async proxy   a fence, then a barrier
     an asynchronous access          the wait that ends it, then a barrier; a missing wait is the kernel's own affair
 
-The same search tells whether an arrival that is marked as needing no meeting of its task can follow an access of
-another thread without one.  Two tasks that run at once are ordered by the kernel's own barriers, which is not checked.
+The same search tells whether an arrival that is marked as needing no meeting of its task, or an atomic that releases,
+can follow an access of another thread without one.  Two tasks that run at once are ordered by the kernel's own
+barriers, which is not checked.
 """
 
 from __future__ import annotations
@@ -231,19 +232,25 @@ def _advance(after: Node, stage: int, a: Touch, needs_fence: bool, task: Task) -
 
 
 def _early_arrivals(graph: _Graph) -> Iterator[tuple[Node, Node]]:
-    """(access, arrival): an arrival without a meeting of its task that can follow what another thread did."""
+    """(access, arrival): an arrival or release without a meeting of its task that can follow one of other threads."""
     for node in graph.nodes:
         if not _touches_memory(node) and not (node.kind == "barrier_wait" and node.task.warps > 1):
             continue
         seen, work = {node}, deque([node])
         while work:
             for after in work.popleft().following:
-                early = after.op is not None and _arrives(after.op) and after.op.attrs.get("synced")
-                if early and after.task is node.task:
+                if after.op is not None and _meets_nobody(after.op) and after.task is node.task:
                     yield node, after
                 if after not in seen and not after.orders(node.task) and not _gathers(after, node):
                     seen.add(after)
                     work.append(after)
+
+
+def _meets_nobody(op: Op) -> bool:
+    """Whether one thread tells others here what its task has done, and does not wait for the rest of the task."""
+    if op.kind == "atomic_rmw":
+        return op.attrs["sem"] in ("release", "acq_rel")
+    return _arrives(op) and bool(op.attrs.get("synced"))
 
 
 def _touches_memory(node: Node) -> bool:
@@ -273,7 +280,7 @@ def verify_hazards(module: Module) -> None:
         assert access.op is not None and arrival.op is not None
         raise InternalError(
             f"{module.name}: {arrival.kind} at {arrival.op.loc} can follow {access.kind} at {access.op.loc} without "
-            "a barrier of its task, but is marked as needing none."
+            "a barrier of its task."
         )
 
 

@@ -4,7 +4,8 @@ Invariant after the pass, for every task: between two accesses of overlapping by
 barrier on every path; between a write by ordinary stores and an access of the async proxy (wgmma, TMA, bulk copies)
 lies a proxy fence, then a barrier; what an asynchronous op has read or written is behind its wait, then a barrier.  No
 inserted barrier or fence can be left out, and none stands inside a loop that could stand before it.  `synced` is set on
-arrivals before which the task need not meet.
+arrivals before which the task need not meet.  Before an atomic that releases, which is the act of one thread, the task
+meets where others have accessed memory.
 
 What orders the threads of a task among themselves: `barrier`, `named_barrier_wait`, `cluster_barrier`, and an arrival
 that the task meets before.  A wait for an mbarrier does not.  Between tasks the kernel's own barriers order.
@@ -131,6 +132,10 @@ class _State(NamedTuple):
     def __or__(self, other: _State) -> _State:
         return _State(*map(or_, self, other))
 
+    def met(self) -> bool:
+        """Whether what one thread now tells others holds for all threads of its task."""
+        return not self.touched and not self.lagging
+
     def barrier(self) -> _State:
         return _State(unfenced=self.unfenced, copying=self.copying, multiplying=self.multiplying, storing=self.storing)
 
@@ -174,6 +179,11 @@ class _State(NamedTuple):
         return (BARRIER,) if conflict else ()
 
 
+def _releases(op: Op) -> bool:
+    """Whether an atomic, which one thread performs, hands over what all threads of the task did before it."""
+    return op.kind == "atomic_rmw" and op.attrs["sem"] in ("release", "acq_rel")
+
+
 def _meet(a: Places, b: Places) -> bool:
     return any(x[0] < y[1] and y[0] < x[1] for x in a for y in b)
 
@@ -198,7 +208,10 @@ class _Sync:
                 state = self.structured(op, state)
             elif op.kind in _EVENTS:
                 access = self.accesses.get(op)
-                if access is not None and (wanted := state.needs(access)):
+                wanted = state.needs(access) if access is not None else ()
+                if _releases(op) and not state.met():
+                    wanted = (BARRIER,)
+                if wanted:
                     self.conflict = True
                     if not self.inserts:
                         return state
@@ -230,12 +243,11 @@ class _Sync:
     def arrive(self, op: Op, state: _State) -> _State:
         if isinstance(op.inputs[0].type, Barrier) and op.inputs[0].type.warp and op.kind == "barrier_arrive":
             return state  # every thread by itself
-        met = not state.touched and not state.lagging
         if self.inserts:
             op.attrs.pop("synced", None)
-            if met:
+            if state.met():
                 op.attrs["synced"] = True
-        return state if met else state.barrier()
+        return state if state.met() else state.barrier()
 
     def insert(self, region: Region, at: int, kinds: tuple[str, ...]) -> None:
         new = [Op(kind, loc=region.ops[at].loc) for kind in kinds]

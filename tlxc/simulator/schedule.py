@@ -39,7 +39,8 @@ class Schedule:
         self._steps += 1
         best = max(range(len(ready)), key=lambda i: ready[i].priority)
         if self._steps % _SPAN in self._changes:
-            ready[best].priority = self.random.random() - 1
+            # Below all others, slow engines too: loops that wait for what one of these does must let it.
+            ready[best].priority = min(item.priority for item in ready) - self.random.random()
         return best
 
     def priority(self, item: Any) -> float:
