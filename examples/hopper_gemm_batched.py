@@ -102,7 +102,7 @@ def gemm(
             for tile in range(first + own * stride, tiles, (2 // SHARES) * stride):
                 product, row, column = place(tile, M, N, BM, BN, GROUP)
                 row += part * ROWS
-                acc = tl.zeros((ROWS, BN), tl.float32)
+                acc, last = tl.zeros((ROWS, BN), tl.float32), 0
                 tlx.barrier_wait(turn[me], passed)
                 passed ^= 1
                 for k in range(steps):
@@ -111,13 +111,14 @@ def gemm(
                     acc = tlx.async_dot(as_matrix(a[SHARES * stage + part]), as_matrix(b[stage]), acc)
                     acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                     if k > 0:
-                        tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                        tlx.barrier_arrive(empty[last])
                     tlx.barrier_arrive(turn[me ^ 1], pred=k == passing)
+                    last = stage
                     count += 1
                 tlx.barrier_arrive(turn[me ^ 1], pred=steps == 0)
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
-                    tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                    tlx.barrier_arrive(empty[last])
                 if PINGPONG:
                     count += steps  # those of the other consumer's tile
                 parts = column_parts(acc.to(dtype), BC)

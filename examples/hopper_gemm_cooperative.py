@@ -33,6 +33,7 @@ def gemm(
 ):
     """C (M, N) = A (M, K) @ B (K, N); blocks of the descriptors: (BM, BK), (BK, BN) and (BM, BC)."""
     tl.static_assert(STAGES >= 2, "a stage is free only when the next dot runs, so STAGES is at least 2")
+    tl.static_assert(BN // BC % 2 == 0, "a tile is stored in an even number of parts, since two buffers take turns")
     dtype = tlx.dtype_of(a_desc)
     a = tlx.local_alloc((BM, BK), dtype, STAGES)
     b = tlx.local_alloc((BK, BN), dtype, STAGES)

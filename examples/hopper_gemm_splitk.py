@@ -73,14 +73,15 @@ def gemm(
         with tlx.async_task(num_warps=4, num_regs=232, replicate=CONSUMERS):
             me = tlx.async_task_replica_id()
             tlx.barrier_expect_bytes(arrived[me], OTHERS * ROWS * WIDTH * 4)
-            acc = tl.zeros((ROWS, BN), tl.float32)
+            acc, last = tl.zeros((ROWS, BN), tl.float32), 0
             for k in range(end - start):
                 stage, phase = tlx.get_bufidx_phase(k, STAGES)
                 tlx.barrier_wait(full[stage], phase)
                 acc = tlx.async_dot(a[CONSUMERS * stage + me], b[stage], acc)
                 acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                 if k > 0:
-                    tlx.barrier_arrive(empty[(k - 1) % STAGES])
+                    tlx.barrier_arrive(empty[last])
+                last = stage
             parts = column_parts(tlx.async_dot_wait(0, acc), WIDTH)
             total = parts[0]
             for cta in tl.static_range(SPLIT):

@@ -124,14 +124,15 @@ def gemm(
                 tile, first, last = blocks_of(at, end, steps)
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
                 row += me * ROWS
-                acc = tl.zeros((ROWS, BN), tl.float32)
+                acc, held = tl.zeros((ROWS, BN), tl.float32), 0
                 for k in range(first, min(last, loaded)):
                     stage, phase = tlx.get_bufidx_phase(count, STAGES)
                     tlx.barrier_wait(full[stage], phase)
                     acc = tlx.async_dot(a[CONSUMERS * stage + me], b[stage], acc)
                     acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                     if k > first:
-                        tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                        tlx.barrier_arrive(empty[held])
+                    held = stage
                     count += 1
                 acc = tlx.async_dot_wait(0, acc)
                 if first > 0:
@@ -139,10 +140,10 @@ def gemm(
                     tl.store(sums + mine * ROWS * BN + places, as_line(acc))
                     tl.atomic_add(flags + mine, 1, sem="release")
                     # The warps of the task meet at this arrival, so that they need not at those of the next loop.
-                    tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                    tlx.barrier_arrive(empty[held])
                 else:
                     if loaded > 0:
-                        tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                        tlx.barrier_arrive(empty[held])
                     other, missing = cta + 1, steps - last
                     while missing > 0:
                         theirs = CONSUMERS * other + me

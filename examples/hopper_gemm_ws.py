@@ -70,6 +70,7 @@ def gemm(
     tl.static_assert(STAGES >= 2, "a stage is free only when the next dot runs, so STAGES is at least 2")
     ROWS: tl.constexpr = BM // CONSUMERS
     STAGGER: tl.constexpr = min(3, STAGES - 1)
+    PENDING: tl.constexpr = 1 - BN // BC % 2  # stores under way while the next part goes to the other buffer
     dtype = tlx.dtype_of(a_desc)
     a = tlx.local_alloc((ROWS, BK), dtype, STAGES * CONSUMERS)
     b = tlx.local_alloc((BK, BN), dtype, STAGES)
@@ -126,7 +127,7 @@ def gemm(
                 parts = column_parts(acc.to(dtype), BC)
                 for i in tl.static_range(BN // BC):
                     out = c[2 * me + i % 2]
-                    tlx.async_descriptor_store_wait(1, read=True)  # the store before the last one has left its buffer
+                    tlx.async_descriptor_store_wait(PENDING, read=True)  # who used this buffer has left it
                     tlx.local_store(out, parts[i])
                     tlx.async_descriptor_store(c_desc, out, [row, column + i * BC])
             tlx.async_descriptor_store_wait(0)

@@ -39,7 +39,7 @@ def tiles(c: Array, BM: int) -> int:
     return tlxc.cdiv(c.shape[-2], BM) * tlxc.cdiv(c.shape[-1], BN)
 
 
-def two_ctas(rows: int, **options: Any) -> Form:
+def two_ctas(rows: int, BC: int = BC, **options: Any) -> Form:
     def form(a: Array, b: Array, c: Array) -> Launch:
         args = described(a, b, c, (rows, BK), (BK, BN), (rows, BC))
         return 2, args | sizes(a, c, BN=BN, BC=BC, **options)
@@ -89,6 +89,7 @@ def streamed(a: Array, b: Array, c: Array) -> Launch:
 
 FORMS: dict[str, tuple[str, Form]] = {
     "ws": ("hopper_gemm_ws", two_ctas(64, STAGES=2)),
+    "ws, whole rows stored": ("hopper_gemm_ws", two_ctas(64, BC=BN, STAGES=2)),
     "ws, clusters": ("hopper_gemm_ws", cluster),
     "cooperative": ("hopper_gemm_cooperative", two_ctas(128, STAGES=2)),
     "pingpong": ("hopper_gemm_pingpong", two_ctas(128, STAGES=2)),
