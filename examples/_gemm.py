@@ -53,9 +53,11 @@ def example(grid: int, *blocks: Sequence[int], k: int = 512, **constants: Any) -
     return (grid,), dict(zip(("a_desc", "b_desc", "c_desc"), described)) | dict(M=m, N=n, K=k) | constants
 
 
-def check(torch: Any, launch: Callable[..., None], **constants: Any) -> None:
+def check(
+    torch: Any, launch: Callable[..., None], shapes: Sequence[tuple[int, int, int]] = SHAPES, **constants: Any
+) -> None:
     """`launch(a, b, c, **constants)` against float64, on whole tiles, ragged ones, single ones, and without a K."""
-    for m, n, k in SHAPES:
+    for m, n, k in shapes:
         for dtype in (torch.float16, torch.bfloat16):
             a = torch.randn(m, k, device="cuda", dtype=dtype)
             b = torch.randn(k, n, device="cuda", dtype=dtype)

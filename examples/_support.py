@@ -25,9 +25,12 @@ def warps_for(row_bytes: int) -> int:
 
 @functools.cache
 def sm_count(device: Any) -> int:
-    """Streaming multiprocessors of a torch device: the CTAs of a persistent kernel that fills it."""
+    """Streaming multiprocessors of a torch device: the CTAs of a persistent kernel that fills it.  2 on the CPU, where
+    the simulator runs kernels."""
     import torch
 
+    if torch.device(device).type == "cpu":
+        return 2
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 

@@ -24,6 +24,7 @@ REFUSED = {  # example -> start of a target's name -> the error
     "cluster_reduce": {"gfx9": "an mbarrier does not exist on", "gfx12": "ctas_per_cga is an option of NVIDIA targets"},
     "hopper_gemm_ws": _WGMMA,
     "hopper_gemm_skinny": _WGMMA,
+    "hopper_gemm_fused": _WGMMA,
     "hopper_gemm_pipelined": _WGMMA,
     "hopper_gemm_cooperative": _WGMMA,
     "hopper_gemm_pingpong": _WGMMA,
