@@ -1,7 +1,10 @@
-"""GEMM on Hopper whose operands may lie either way round, C = A @ B in 16-bit floats.
+"""GEMM on Hopper that does what follows a product: C = act(alpha * A @ B + bias) + residual, in 16-bit floats.
 
 A matrix and its transpose are the same bytes.  The kernel copies blocks as they lie in memory and looks at them the
 other way round with `tlx.local_trans`; the matrix instruction reads both, so nothing is moved for it.
+
+While consumers multiply, the producer loads what they need at the end of a tile: the bias, and the residual, into the
+buffers that C leaves from.  What is not asked for costs nothing: it is decided while compiling.
 
 python examples/hopper_gemm_fused.py --check         runs and checks on a GPU; without one, compiles and reports
 """
@@ -13,6 +16,7 @@ from functools import partial
 
 import _gemm
 import _support
+from _activations import activate
 from _gemm import column_parts, tile_origin
 
 import tlxc
@@ -24,6 +28,12 @@ def view(block, TRANSPOSED: tl.constexpr):
     return tlx.local_trans(block) if TRANSPOSED else block
 
 
+def hand_over(barrier):
+    """Tells the producer that bias and residual of the tile before have been read, and its C as well."""
+    tlx.async_descriptor_store_wait(0, read=True)
+    tlx.barrier_arrive(barrier)
+
+
 @tlxc.kernel(num_warps=4)
 def gemm(
     a_desc: tlx.tensor_descriptor_type(tl.float16, (64, 64)),
@@ -32,6 +42,10 @@ def gemm(
     M: tl.int32,
     N: tl.int32,
     K: tl.int32,
+    bias_desc=None,
+    residual_desc=None,
+    alpha=None,
+    ACTIVATION: tl.constexpr = "",
     A_TRANSPOSED: tl.constexpr = False,
     B_TRANSPOSED: tl.constexpr = False,
     BM: tl.constexpr = 128,
@@ -42,24 +56,37 @@ def gemm(
     BC: tl.constexpr = 64,
     CONSUMERS: tl.constexpr = 2,
 ):
-    """C (M, N) = A (M, K) @ B (K, N); blocks of the descriptors: (ROWS, BK), (BK, BN) and (ROWS, BC), where ROWS =
-    BM // CONSUMERS; of a transposed operand the other way round, as its descriptor is of the matrix that is stored."""
+    """C (M, N) = act(alpha * A (M, K) @ B (K, N) + bias (N,)) + residual (M, N); blocks of the descriptors: (ROWS, BK),
+    (BK, BN), (ROWS, BC), (BN,) and (ROWS, BC), where ROWS = BM // CONSUMERS; of a transposed operand the other way
+    round, as its descriptor is of the matrix that is stored."""
     tl.static_assert(STAGES >= 2, "a stage is free only when the next dot runs, so STAGES is at least 2")
     ROWS: tl.constexpr = BM // CONSUMERS
-    dtype = tlx.dtype_of(a_desc)
+    PARTS: tl.constexpr = BN // BC
+    BUFFERS: tl.constexpr = 2 if residual_desc is None else PARTS
+    dtype, out_dtype = tlx.dtype_of(a_desc), tlx.dtype_of(c_desc)
     a = tlx.local_alloc((BK, ROWS) if A_TRANSPOSED else (ROWS, BK), dtype, STAGES * CONSUMERS)
     b = tlx.local_alloc((BN, BK) if B_TRANSPOSED else (BK, BN), dtype, STAGES)
-    c = tlx.local_alloc((ROWS, BC), tlx.dtype_of(c_desc), 2 * CONSUMERS)  # two per consumer, used in turn
+    c = tlx.local_alloc((ROWS, BC), out_dtype, BUFFERS * CONSUMERS)  # those of a consumer are used in turn
     full = tlx.alloc_barriers(STAGES)
     empty = tlx.alloc_barriers(STAGES, arrive_count=CONSUMERS)
+    BYTES: tl.constexpr = (BM + BN) * BK * tlx.size_of(dtype)
+    EXTRAS: tl.constexpr = bias_desc is not None or residual_desc is not None
+    extra_bytes = 0
+    if EXTRAS:
+        ready = tlx.alloc_barriers(1)  # bias and residual have come
+        read = tlx.alloc_barriers(1, arrive_count=CONSUMERS)  # and have been read
+    if bias_desc is not None:
+        bias = tlx.local_alloc((BN,), tlx.dtype_of(bias_desc), 1)
+        extra_bytes += BN * tlx.size_of(tlx.dtype_of(bias_desc))
+    if residual_desc is not None:
+        extra_bytes += BM * BN * tlx.size_of(out_dtype)
     first, stride = tl.program_id(0), tl.num_programs(0)
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
     steps = tl.cdiv(K, BK)
-    BYTES: tl.constexpr = (BM + BN) * BK * tlx.size_of(dtype)
 
     with tlx.async_tasks():
         with tlx.async_task("default", num_regs=40):
-            count = 0
+            count, turn = 0, 0
             for tile in range(first, tiles, stride):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
                 for k in range(steps):
@@ -73,10 +100,20 @@ def gemm(
                     where = [column, k * BK] if B_TRANSPOSED else [k * BK, column]
                     tlx.async_descriptor_load(b_desc, b[stage], where, full[stage])
                     count += 1
+                if EXTRAS:  # arrive while the consumers multiply what is in the stages
+                    tlx.barrier_wait(read[0], turn)
+                    tlx.barrier_expect_bytes(ready[0], extra_bytes)
+                    if bias_desc is not None:
+                        tlx.async_descriptor_load(bias_desc, bias[0], [column], ready[0])
+                    if residual_desc is not None:
+                        for i in tl.static_range(CONSUMERS * PARTS):
+                            where = [row + i // PARTS * ROWS, column + i % PARTS * BC]
+                            tlx.async_descriptor_load(residual_desc, c[i], where, ready[0])
+                    turn ^= 1
 
         with tlx.async_task(num_warps=4, num_regs=232, replicate=CONSUMERS):
             me = tlx.async_task_replica_id()
-            count = 0
+            count, turn = 0, 0
             for tile in range(first, tiles, stride):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
                 row += me * ROWS
@@ -88,34 +125,54 @@ def gemm(
                     acc = tlx.async_dot_wait(1, tlx.async_dot(left, right, acc))  # the dot before is done
                     if k > 0:
                         tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                    elif EXTRAS:
+                        hand_over(read[0])
                     count += 1
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
                     tlx.barrier_arrive(empty[(count - 1) % STAGES])
-                parts = column_parts(acc.to(dtype), BC)
-                for i in tl.static_range(BN // BC):
-                    out = c[2 * me + i % 2]
-                    tlx.async_descriptor_store_wait(1, read=True)  # the store before the last one has left its buffer
-                    tlx.local_store(out, parts[i])
+                elif EXTRAS:
+                    hand_over(read[0])
+                if EXTRAS:
+                    tlx.barrier_wait(ready[0], turn)
+                    turn ^= 1
+                parts = column_parts(acc, BC)
+                for i in tl.static_range(PARTS):
+                    x, out = parts[i], c[BUFFERS * me + i % BUFFERS]
+                    if alpha is not None:
+                        x *= alpha
+                    if bias_desc is not None:
+                        x += tlx.local_load(tlx.local_slice(bias[0], (i * BC,), (BC,)))[None, :]
+                    x = activate(x, ACTIVATION)
+                    if residual_desc is not None:
+                        x += tlx.local_load(out)
+                    else:
+                        tlx.async_descriptor_store_wait(1, read=True)  # the store before the last one has left
+                    tlx.local_store(out, x.to(out_dtype))
                     tlx.async_descriptor_store(c_desc, out, [row, column + i * BC])
             tlx.async_descriptor_store_wait(0)
 
 
-def describe(a, b, c, A_TRANSPOSED=False, B_TRANSPOSED=False, BM=128, BN=256, BK=64, BC=64, CONSUMERS=2, **_):
-    """Descriptors of the three matrices as they are stored.  Where K is 0, A and B have no elements to describe and
-    nothing reads them: C stands in."""
+def describe(a, b, c, bias=None, residual=None, A_TRANSPOSED=False, B_TRANSPOSED=False, BM=128, BN=256, BK=64, BC=64,
+             CONSUMERS=2, **_):  # fmt: skip
+    """The descriptors that the kernel takes, by name, of matrices as they are stored.  Where K is 0, A and B have no
+    elements to describe and nothing reads them: C stands in."""
     rows = BM // CONSUMERS
-    a_block = [BK, rows] if A_TRANSPOSED else [rows, BK]
-    b_block = [BN, BK] if B_TRANSPOSED else [BK, BN]
-    matrices = (a, b, c) if a.shape[0] and a.shape[1] else (c, c, c)
-    return [tlxc.TensorDescriptor.from_tensor(*pair) for pair in zip(matrices, (a_block, b_block, [rows, BC]))]
+    left, right = (a, b) if a.shape[0] and a.shape[1] else (c, c)
+    blocks = {
+        "a_desc": (left, [BK, rows] if A_TRANSPOSED else [rows, BK]),
+        "b_desc": (right, [BN, BK] if B_TRANSPOSED else [BK, BN]),
+        "c_desc": (c, [rows, BC]),
+        "bias_desc": (bias, [BN]),
+        "residual_desc": (residual, [rows, BC]),
+    }
+    return {name: tlxc.TensorDescriptor.from_tensor(*pair) for name, pair in blocks.items() if pair[0] is not None}
 
 
-def _example(a_shape, b_shape, **flags):
+def _example(a_shape, b_shape, extras=(), **constants):
     """Two CTAs with two tiles each."""
-    a, b, c = (_support.rows(1, *shape)[0] for shape in (a_shape, b_shape, (256, 512)))
-    described = dict(zip(("a_desc", "b_desc", "c_desc"), describe(a, b, c, **flags)))
-    return (2,), described | dict(M=256, N=512, K=512) | flags
+    a, b, c, *more = (_support.rows(1, *shape)[0] for shape in (a_shape, b_shape, (256, 512), *extras))
+    return (2,), describe(a, b, c, *more, **constants) | dict(M=256, N=512, K=512) | constants
 
 
 @gemm.example
@@ -129,24 +186,38 @@ def transposed():
     return _example((512, 256), (512, 512), A_TRANSPOSED=True, B_TRANSPOSED=True)
 
 
-# Tiles (BM, BN, CONSUMERS, STAGES), and the cycles of an H200 for 64 of K: of the tensor core, or of loads where there
-# is little to multiply.
-TILES = {(128, 256, 2, 4): 1024, (128, 128, 2, 6): 560, (128, 64, 2, 8): 330, (64, 64, 1, 10): 220}  # fmt: skip
+@gemm.example
+def fused():
+    """All that may follow a product."""
+    return _example((256, 512), (512, 512), ((512,), (256, 512)), alpha=0.5, ACTIVATION="silu", STAGES=3)
+
+
+# Tiles (BM, BN, CONSUMERS), and the cycles of an H200 for 64 of K: of the tensor core, or of loads where there is
+# little to multiply.
+TILES = {(128, 256, 2): 1024, (128, 128, 2): 560, (128, 64, 2): 330, (64, 64, 1): 220}
 _TILE_CYCLES = 1500  # to fill the pipeline, and to store
+_SHARED = 226 * 1024  # bytes of a CTA, without barriers
 
 
-def choose(m: int, n: int, k: int, sms: int) -> dict[str, int]:
-    """The tiles whose slowest SM is done first."""
+def stages(BM, BN, c, bias, residual, BK=64, BC=64, **_) -> int:
+    """How many there is room for, beside the bias and the buffers of C, which hold a whole tile of a residual."""
+    used = BM * (2 * BC if residual is None else BN) * c.element_size()
+    used += 0 if bias is None else BN * bias.element_size()
+    return (_SHARED - used) // (2 * (BM + BN) * BK)
 
-    def cycles(tile: tuple[int, int, int, int]) -> float:
+
+def choose(m: int, n: int, k: int, sms: int, *extras) -> dict[str, int]:
+    """The tiles whose slowest SM is done first, of those that have three stages at least."""
+
+    def cycles(tile: tuple[int, int, int]) -> float:
         turns = tlxc.cdiv(tlxc.cdiv(m, tile[0]) * tlxc.cdiv(n, tile[1]), sms)
         return turns * (tlxc.cdiv(k, 64) * TILES[tile] + _TILE_CYCLES)
 
-    return _named(min(TILES, key=cycles))
+    return _named(min((tile for tile in TILES if stages(*tile[:2], *extras) >= 3), key=cycles))
 
 
-def _named(tile: tuple[int, int, int, int]) -> dict[str, int]:
-    return dict(zip(("BM", "BN", "CONSUMERS", "STAGES"), tile))
+def _named(tile: tuple[int, int, int]) -> dict[str, int]:
+    return dict(zip(("BM", "BN", "CONSUMERS"), tile))
 
 
 def as_stored(name, x):
@@ -161,38 +232,83 @@ def as_stored(name, x):
     )
 
 
-def prepare(a, b, c, **constants) -> Callable[[], None]:
-    """A function that computes c = a @ b for 2-D torch tensors of float16 or bfloat16, of which rows or columns are
-    contiguous; starts and the other stride are multiples of 16 bytes.  The tensor maps are made once."""
-    c, swapped = as_stored("c", c)
-    if swapped:  # C^T = B^T @ A^T
-        a, b = b.mT, a.mT
+def _check_extras(c, by_columns, bias, residual) -> None:
+    if bias is not None and (by_columns or bias.shape != c.shape[1:] or bias.stride(0) != 1):
+        raise ValueError(
+            f"A bias of shape {tuple(bias.shape)} does not go with c of shape {tuple(c.shape)} and strides "
+            f"{c.stride()}; it has one element for each column, one after the other, and the rows of c are contiguous."
+        )
+    if residual is not None and (residual.shape, residual.dtype) != (c.shape, c.dtype):
+        raise ValueError(
+            f"A residual of shape {tuple(residual.shape)} and {residual.dtype} does not go with c of shape "
+            f"{tuple(c.shape)} and {c.dtype}; shape and dtype must be those of c."
+        )
+
+
+def prepare(a, b, c, bias=None, residual=None, alpha=None, activation="", **constants) -> Callable[[], None]:
+    """A function that computes c = activation(alpha * a @ b + bias) + residual for torch tensors.  a, b: float16 or
+    bfloat16; c and the residual: these or float32.  Of matrices rows or columns are contiguous; starts and the other
+    stride are multiples of 16 bytes.  activation: "", "relu", "silu", "gelu" or "gelu_tanh".  The tensor maps are made
+    once."""
+    stored, by_columns = as_stored("c", c)
+    _check_extras(c, by_columns, bias, residual)
+    if by_columns:  # C^T = B^T @ A^T
+        a, b, residual = b.mT, a.mT, None if residual is None else residual.mT
+    if residual is not None and as_stored("residual", residual)[1]:
+        residual = residual.contiguous()
     (m, k), n = a.shape, b.shape[1]
     (a, A_TRANSPOSED), (b, B_TRANSPOSED) = as_stored("a", a), as_stored("b", b)
-    sms = _support.sm_count(c.device)
-    constants = choose(m, n, k, sms) | dict(A_TRANSPOSED=A_TRANSPOSED, B_TRANSPOSED=B_TRANSPOSED) | constants
-    tiles = tlxc.cdiv(m, constants["BM"]) * tlxc.cdiv(n, constants["BN"])
-    return partial(gemm[(min(tiles, sms),)], *describe(a, b, c, **constants), m, n, k, **constants)
+    sms, extras = _support.sm_count(c.device), (stored, bias, residual)
+    options = {} if "BM" in constants else choose(m, n, k, sms, *extras)
+    options |= dict(A_TRANSPOSED=A_TRANSPOSED, B_TRANSPOSED=B_TRANSPOSED, ACTIVATION=activation) | constants
+    options.setdefault("STAGES", stages(options["BM"], options["BN"], *extras))
+    tiles = tlxc.cdiv(m, options["BM"]) * tlxc.cdiv(n, options["BN"])
+    described = describe(a, b, *extras, **options)
+    return partial(gemm[(min(tiles, sms),)], **described, M=m, N=n, K=k, alpha=alpha, **options)
 
 
-def launch(a, b, c, **constants) -> None:
-    prepare(a, b, c, **constants)()
+def launch(a, b, c, **options) -> None:
+    prepare(a, b, c, **options)()
 
 
 def check(torch) -> None:
     for tile in TILES:
         _gemm.check(torch, launch, **_named(tile))
-
     whole = [shape for shape in _gemm.SHAPES if shape[0] % 8 == 0]  # columns of A and C are rows of TMA
     for bits in range(1, 8):
         _gemm.check(torch, partial(_launch_stored, [bits >> i & 1 for i in range(3)]), whole)
+    for activation in ("", "relu", "silu", "gelu", "gelu_tanh"):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            _check_fused(torch, activation, dtype)
 
 
-def _launch_stored(transposed, a, b, c) -> None:
-    """`launch` on the same matrices, those stored by columns that `transposed` says."""
-    a, b, out = (x.mT.contiguous().mT if t else x for x, t in zip((a, b, c), transposed))
+def _launch_stored(by_columns, a, b, c) -> None:
+    """`launch` on the same matrices, those stored by columns that `by_columns` says."""
+    a, b, out = (x.mT.contiguous().mT if t else x for x, t in zip((a, b, c), by_columns))
     launch(a, b, out)
     c.copy_(out)
+
+
+def reference(torch, a, b, bias=None, residual=None, alpha=1.0, activation=""):
+    """In float64."""
+    functional = torch.nn.functional
+    named = {"": lambda x: x, "gelu_tanh": partial(functional.gelu, approximate="tanh")}
+    x = alpha * (a.double() @ b.double()) + (0 if bias is None else bias.double())
+    x = named.get(activation, getattr(functional, activation, None))(x)
+    return x if residual is None else x + residual.double()
+
+
+def _check_fused(torch, activation, dtype) -> None:
+    operands = torch.float16 if dtype is torch.float32 else dtype
+    for m, n, k in _gemm.SHAPES:
+        a, b, c, bias, residual = (
+            torch.randn(shape, device="cuda", dtype=t)
+            for shape, t in (((m, k), operands), ((k, n), operands), ((m, n), dtype), ((n,), dtype), ((m, n), dtype))
+        )
+        for extras in ({"bias": bias}, {"residual": residual}, {"bias": bias.float(), "residual": residual}):
+            options = dict(alpha=max(k, 1) ** -0.5, activation=activation, **extras)
+            launch(a, b, c, **options)
+            _support.expect_close(c, reference(torch, a, b, **options), operands)
 
 
 if __name__ == "__main__":

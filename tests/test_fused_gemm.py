@@ -1,9 +1,12 @@
-"""`hopper_gemm_fused` in the emulator, on small matrices: operands either way round."""
+"""`hopper_gemm_fused` on small matrices, in the emulator and the simulator: operands either way round, epilogues."""
 
 from __future__ import annotations
 
 import importlib
+import math
 import re
+import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,12 @@ import pytest
 from numeric.support import Blocks, emulate
 
 import tlxc
+from tlxc import tl
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+sys.path.insert(0, str(EXAMPLES))
+from _activations import activate  # noqa: E402
+
 Array = np.ndarray[Any, Any]
 
 SMALL: dict[str, Any] = {"BM": 128, "BN": 64, "BK": 32, "BC": 32, "GROUP": 2, "STAGES": 2}
@@ -32,15 +39,17 @@ def integers(rng: np.random.Generator, *shape: int, dtype: Any = np.float16) -> 
     return rng.integers(-2, 3, shape).astype(dtype)
 
 
-def run(a: Array, b: Array, c: Array, **options: Any) -> None:
-    """The kernel on the matrices as they are stored, on two CTAs."""
+def run(a: Array, b: Array, c: Array, extras: dict[str, Array | None] | None = None, **options: Any) -> None:
+    """The kernel on the matrices as they are stored, on two CTAs.  extras: bias and residual."""
     options = {**SMALL, **options}
     left, right = options.get("A_TRANSPOSED", False), options.get("B_TRANSPOSED", False)
     (m, n), k = c.shape, a.shape[0] if left else a.shape[1]
     rows, bn, bk = options["BM"] // options.get("CONSUMERS", 2), options["BN"], options["BK"]
     blocks = ((bk, rows) if left else (rows, bk), (bn, bk) if right else (bk, bn), (rows, options["BC"]))
     described = [Blocks(x, block) for x, block in zip((a, b, c) if k else (c, c, c), blocks)]
-    emulate(importlib.import_module("hopper_gemm_fused").gemm, (2,), *described, m, n, k, **options)
+    where = {"bias": (bn,), "residual": (rows, options["BC"])}
+    more = {f"{name}_desc": Blocks(x, where[name]) for name, x in (extras or {}).items() if x is not None}
+    emulate(importlib.import_module("hopper_gemm_fused").gemm, (2,), *described, m, n, k, **more, **options)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -55,6 +64,70 @@ def test_operands_either_way_round(left: bool, right: bool, consumers: int, shap
     run(*stored, c, A_TRANSPOSED=left, B_TRANSPOSED=right, BM=64 * consumers, CONSUMERS=consumers)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_array_equal(c.astype(np.float64), exact.astype(dtype).astype(np.float64))
+
+
+def normal(x: Array) -> Array:
+    """The normal distribution."""
+    return 0.5 + 0.5 * np.vectorize(math.erf)(x / math.sqrt(2))
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x * normal(x),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
+# (activation, dtype of the bias, whether there is a residual, alpha, dtype of C, shape)
+EPILOGUES: list[tuple[str, Any, bool, float | None, Any, tuple[int, int, int]]] = [
+    ("", np.float16, False, None, np.float16, (256, 128, 160)),
+    ("", None, True, None, np.float16, (200, 72, 104)),
+    ("", None, False, 0.25, np.float32, (200, 72, 104)),
+    ("relu", np.float32, False, None, np.float16, (200, 72, 104)),
+    ("silu", np.float16, True, 0.5, np.float16, (256, 128, 160)),
+    ("silu", None, False, 0.5, ml_dtypes.bfloat16, (200, 72, 104)),
+    ("gelu", ml_dtypes.bfloat16, True, 0.125, ml_dtypes.bfloat16, (200, 72, 104)),
+    ("gelu_tanh", np.float16, False, 0.25, np.float16, (256, 128, 160)),
+    ("gelu", np.float32, True, 0.125, np.float32, (200, 72, 104)),
+    ("gelu_tanh", np.float16, True, None, np.float16, (136, 72, 0)),
+]
+
+
+@pytest.mark.parametrize("case", EPILOGUES, ids=str)
+def test_epilogue(case: tuple[str, Any, bool, float | None, Any, tuple[int, int, int]]) -> None:
+    activation, bias_dtype, with_residual, alpha, dtype, (m, n, k) = case
+    rng = np.random.default_rng(m + k)
+    operands = ml_dtypes.bfloat16 if dtype is ml_dtypes.bfloat16 else np.float16
+    a, b = integers(rng, m, k, dtype=operands), integers(rng, k, n, dtype=operands)
+    c = np.full((m, n), np.nan, dtype)
+    bias = None if bias_dtype is None else rng.standard_normal(n).astype(bias_dtype)
+    residual = rng.standard_normal((m, n)).astype(dtype) if with_residual else None
+    more = {} if alpha is None else {"alpha": alpha}
+    run(a, b, c, {"bias": bias, "residual": residual}, ACTIVATION=activation, **more)
+    x = (alpha or 1.0) * (a.astype(np.float64) @ b.astype(np.float64))
+    x = ACTIVATIONS[activation](x + (0 if bias is None else bias.astype(np.float64)))
+    wanted = x + (0 if residual is None else residual.astype(np.float64))
+    found, rounding = c.astype(np.float64), {2: 2.0**-11, 4: 2.0**-20}[c.itemsize]
+    rounding = 2.0**-8 if dtype is ml_dtypes.bfloat16 else rounding
+    np.testing.assert_allclose(found, wanted, rtol=1.1 * rounding, atol=4e-5)
+
+
+@tlxc.kernel
+def activated(x, y, NAME: tl.constexpr, BLOCK: tl.constexpr = 1024):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, activate(tl.load(x + at), NAME))
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu_tanh"])
+def test_activations_are_as_exact_as_16_bits_show(name: str) -> None:
+    """Over all of float16: within a rounding of it, or 2e-5."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    x = x[np.isfinite(x)][: 62 * 1024].astype(np.float32)
+    y = np.full_like(x, np.nan)
+    emulate(activated, (62,), x, y, NAME=name)
+    with np.errstate(over="ignore"):
+        wanted = ACTIVATIONS[name](x.astype(np.float64))
+    np.testing.assert_allclose(y, wanted, rtol=2.0**-11, atol=2e-5)
 
 
 @pytest.mark.parametrize("stored", list(product((False, True), repeat=3)), ids=str)
