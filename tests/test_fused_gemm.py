@@ -66,6 +66,16 @@ def test_operands_either_way_round(left: bool, right: bool, consumers: int, shap
     np.testing.assert_array_equal(c.astype(np.float64), exact.astype(dtype).astype(np.float64))
 
 
+@pytest.mark.parametrize(("columns", "width"), [(192, 64), (96, 32), (160, 32), (192, 32), (72, 8), (240, 16)])
+def test_tiles_of_any_width(columns: int, width: int) -> None:
+    """Stored in parts of a power of two."""
+    m, n, k, rng = 72, columns + 16, 40, np.random.default_rng(columns)
+    a, b = integers(rng, m, k), integers(rng, n, k)
+    c, residual = np.full((m, n), np.nan, np.float16), integers(rng, m, n)
+    run(a, b, c, {"residual": residual}, BM=64, CONSUMERS=1, BN=columns, BC=width, B_TRANSPOSED=True)
+    np.testing.assert_array_equal(c.astype(np.float64), a.astype(np.float64) @ b.T.astype(np.float64) + residual)
+
+
 def normal(x: Array) -> Array:
     """The normal distribution."""
     return 0.5 + 0.5 * np.vectorize(math.erf)(x / math.sqrt(2))
