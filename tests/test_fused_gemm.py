@@ -156,6 +156,41 @@ def test_launch_takes_tensors_as_they_are_strided(stored: tuple[bool, bool, bool
     assert torch.equal(c.double(), a.double() @ b.double())
 
 
+SIMULATED: list[dict[str, Any]] = [
+    {"extras": (), "activation": "relu"},
+    {"extras": ("bias",), "activation": "", "STAGES": 3},
+    {"extras": ("residual",), "activation": "", "CONSUMERS": 1, "BM": 64},
+    {"extras": ("bias", "residual"), "activation": "relu"},
+]
+
+
+def simulate(options: dict[str, Any], trips: int, seed: int) -> None:
+    """Each CTA has two or three tiles; integers, so that results are exact."""
+    torch, example = pytest.importorskip("torch"), importlib.import_module("hopper_gemm_fused")
+    torch.manual_seed(trips)
+    m, n, k = 200, 136, 32 * trips
+    operands = {"a": (m, k), "b": (k, n), "c": (m, n), "bias": (n,), "residual": (m, n)}
+    a, b, c, *_ = made = [torch.randint(-2, 3, shape).half() for shape in operands.values()]
+    extras = {name: x for name, x in zip(operands, made) if name in options["extras"]}
+    rest = {name: x for name, x in options.items() if name != "extras"}
+    with tlxc.simulate(seed=seed):
+        example.launch(a, b, c, **extras, **{**SMALL, **rest})
+    wanted = example.reference(torch, a, b, **extras, activation=options["activation"])
+    assert torch.equal(c.double(), wanted)
+
+
+@pytest.mark.parametrize("options", SIMULATED, ids=str)
+def test_of_any_number_of_steps_in_the_simulator(options: dict[str, Any]) -> None:
+    for trips in range(10):
+        simulate(options, trips, seed=trips)
+
+
+@pytest.mark.parametrize("options", SIMULATED, ids=str)
+def test_in_twenty_schedules(options: dict[str, Any]) -> None:
+    for seed in range(20):
+        simulate(options, 3, seed)
+
+
 def test_without_contiguous_rows_or_columns() -> None:
     torch, example = pytest.importorskip("torch"), importlib.import_module("hopper_gemm_fused")
     a = torch.zeros(64, 64, dtype=torch.float16)
