@@ -89,27 +89,30 @@ def gemm(
             count, turn = 0, 0
             for tile in range(first, tiles, stride):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
-                for k in range(steps):
-                    stage, phase = tlx.get_bufidx_phase(count, STAGES)
-                    tlx.barrier_wait(empty[stage], phase ^ 1)
-                    tlx.barrier_expect_bytes(full[stage], BYTES)
-                    for i in tl.static_range(CONSUMERS):
-                        at = row + i * ROWS
-                        where = [k * BK, at] if A_TRANSPOSED else [at, k * BK]
-                        tlx.async_descriptor_load(a_desc, a[CONSUMERS * stage + i], where, full[stage])
-                    where = [column, k * BK] if B_TRANSPOSED else [k * BK, column]
-                    tlx.async_descriptor_load(b_desc, b[stage], where, full[stage])
-                    count += 1
-                if EXTRAS:  # arrive while the consumers multiply what is in the stages
-                    tlx.barrier_wait(read[0], turn)
-                    tlx.barrier_expect_bytes(ready[0], extra_bytes)
-                    if bias_desc is not None:
-                        tlx.async_descriptor_load(bias_desc, bias[0], [column], ready[0])
-                    if residual_desc is not None:
-                        for i in tl.static_range(CONSUMERS * PARTS):
-                            where = [row + i // PARTS * ROWS, column + i % PARTS * BC]
-                            tlx.async_descriptor_load(residual_desc, c[i], where, ready[0])
-                    turn ^= 1
+                ahead = min(steps, STAGES)  # what the stages hold; then there is time for the rest
+                pieces = ((0, ahead), (ahead, steps)) if EXTRAS else ((0, steps),)
+                for piece in tl.static_range(len(pieces)):
+                    for k in range(pieces[piece][0], pieces[piece][1]):
+                        stage, phase = tlx.get_bufidx_phase(count, STAGES)
+                        tlx.barrier_wait(empty[stage], phase ^ 1)
+                        tlx.barrier_expect_bytes(full[stage], BYTES)
+                        for i in tl.static_range(CONSUMERS):
+                            at = row + i * ROWS
+                            where = [k * BK, at] if A_TRANSPOSED else [at, k * BK]
+                            tlx.async_descriptor_load(a_desc, a[CONSUMERS * stage + i], where, full[stage])
+                        where = [column, k * BK] if B_TRANSPOSED else [k * BK, column]
+                        tlx.async_descriptor_load(b_desc, b[stage], where, full[stage])
+                        count += 1
+                    if EXTRAS and piece == 0:
+                        tlx.barrier_wait(read[0], turn)
+                        tlx.barrier_expect_bytes(ready[0], extra_bytes)
+                        if bias_desc is not None:
+                            tlx.async_descriptor_load(bias_desc, bias[0], [column], ready[0])
+                        if residual_desc is not None:
+                            for i in tl.static_range(CONSUMERS * PARTS):
+                                where = [row + i // PARTS * ROWS, column + i % PARTS * BC]
+                                tlx.async_descriptor_load(residual_desc, c[i], where, ready[0])
+                        turn ^= 1
 
         with tlx.async_task(num_warps=4, num_regs=232, replicate=CONSUMERS):
             me = tlx.async_task_replica_id()
