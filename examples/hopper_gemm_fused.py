@@ -4,7 +4,8 @@ A matrix and its transpose are the same bytes.  The kernel copies blocks as they
 other way round with `tlx.local_trans`; the matrix instruction reads both, so nothing is moved for it.
 
 While consumers multiply, the producer loads what they need at the end of a tile: the bias, and the residual, into the
-buffers that C leaves from.  What is not asked for costs nothing: it is decided while compiling.
+buffers that C leaves from.  With TURNS, each consumer has tiles of its own, and one works on what follows its product
+while the other multiplies.  What is not asked for costs nothing: it is decided while compiling.
 
 python examples/hopper_gemm_fused.py --check         runs and checks on a GPU; without one, compiles and reports
 """
@@ -55,28 +56,33 @@ def gemm(
     GROUP: tl.constexpr = 8,
     BC: tl.constexpr = 64,
     CONSUMERS: tl.constexpr = 2,
+    TURNS: tl.constexpr = False,
 ):
     """C (M, N) = act(alpha * A (M, K) @ B (K, N) + bias (N,)) + residual (M, N); blocks of the descriptors: (ROWS, BK),
-    (BK, BN), (ROWS, BC), (BN,) and (ROWS, BC), where ROWS = BM // CONSUMERS; of a transposed operand the other way
-    round, as its descriptor is of the matrix that is stored."""
+    (BK, BN), (ROWS, BC), (BN,) and (ROWS, BC), where ROWS = BM // SHARES; of a transposed operand the other way round,
+    as its descriptor is of the matrix that is stored."""
     tl.static_assert(STAGES >= 2, "a stage is free only when the next dot runs, so STAGES is at least 2")
-    ROWS: tl.constexpr = BM // CONSUMERS
+    tl.static_assert(CONSUMERS == 2 or not TURNS, "two consumers take turns")
+    SHARES: tl.constexpr = 1 if TURNS else CONSUMERS  # consumers that share a tile
+    OWNERS: tl.constexpr = CONSUMERS // SHARES  # tiles that are under way
+    ROWS: tl.constexpr = BM // SHARES
     PARTS: tl.constexpr = BN // BC
     BUFFERS: tl.constexpr = 2 if residual_desc is None else PARTS
     dtype, out_dtype = tlx.dtype_of(a_desc), tlx.dtype_of(c_desc)
-    a = tlx.local_alloc((BK, ROWS) if A_TRANSPOSED else (ROWS, BK), dtype, STAGES * CONSUMERS)
+    a = tlx.local_alloc((BK, ROWS) if A_TRANSPOSED else (ROWS, BK), dtype, STAGES * SHARES)
     b = tlx.local_alloc((BN, BK) if B_TRANSPOSED else (BK, BN), dtype, STAGES)
     c = tlx.local_alloc((ROWS, BC), out_dtype, BUFFERS * CONSUMERS)  # those of a consumer are used in turn
     full = tlx.alloc_barriers(STAGES)
-    empty = tlx.alloc_barriers(STAGES, arrive_count=CONSUMERS)
+    empty = tlx.alloc_barriers(STAGES, arrive_count=SHARES)
+    turns = tlx.alloc_barriers(2) if TURNS else None
     BYTES: tl.constexpr = (BM + BN) * BK * tlx.size_of(dtype)
     EXTRAS: tl.constexpr = bias_desc is not None or residual_desc is not None
     extra_bytes = 0
     if EXTRAS:
-        ready = tlx.alloc_barriers(1)  # bias and residual have come
-        read = tlx.alloc_barriers(1, arrive_count=CONSUMERS)  # and have been read
+        ready = tlx.alloc_barriers(OWNERS)  # bias and residual have come
+        read = tlx.alloc_barriers(OWNERS, arrive_count=SHARES)  # and have been read
     if bias_desc is not None:
-        bias = tlx.local_alloc((BN,), tlx.dtype_of(bias_desc), 1)
+        bias = tlx.local_alloc((BN,), tlx.dtype_of(bias_desc), OWNERS)
         extra_bytes += BN * tlx.size_of(tlx.dtype_of(bias_desc))
     if residual_desc is not None:
         extra_bytes += BM * BN * tlx.size_of(out_dtype)
@@ -86,9 +92,10 @@ def gemm(
 
     with tlx.async_tasks():
         with tlx.async_task("default", num_regs=40):
-            count, turn = 0, 0
+            count = taken = 0
             for tile in range(first, tiles, stride):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
+                who, parity = tlx.get_bufidx_phase(taken, OWNERS)
                 ahead = min(steps, STAGES)  # what the stages hold; then there is time for the rest
                 pieces = ((0, ahead), (ahead, steps)) if EXTRAS else ((0, steps),)
                 for piece in tl.static_range(len(pieces)):
@@ -96,56 +103,64 @@ def gemm(
                         stage, phase = tlx.get_bufidx_phase(count, STAGES)
                         tlx.barrier_wait(empty[stage], phase ^ 1)
                         tlx.barrier_expect_bytes(full[stage], BYTES)
-                        for i in tl.static_range(CONSUMERS):
+                        for i in tl.static_range(SHARES):
                             at = row + i * ROWS
                             where = [k * BK, at] if A_TRANSPOSED else [at, k * BK]
-                            tlx.async_descriptor_load(a_desc, a[CONSUMERS * stage + i], where, full[stage])
+                            tlx.async_descriptor_load(a_desc, a[SHARES * stage + i], where, full[stage])
                         where = [column, k * BK] if B_TRANSPOSED else [k * BK, column]
                         tlx.async_descriptor_load(b_desc, b[stage], where, full[stage])
                         count += 1
                     if EXTRAS and piece == 0:
-                        tlx.barrier_wait(read[0], turn)
-                        tlx.barrier_expect_bytes(ready[0], extra_bytes)
+                        tlx.barrier_wait(read[who], parity)
+                        tlx.barrier_expect_bytes(ready[who], extra_bytes)
                         if bias_desc is not None:
-                            tlx.async_descriptor_load(bias_desc, bias[0], [column], ready[0])
+                            tlx.async_descriptor_load(bias_desc, bias[who], [column], ready[who])
                         if residual_desc is not None:
-                            for i in tl.static_range(CONSUMERS * PARTS):
+                            for i in tl.static_range(SHARES * PARTS):
                                 where = [row + i // PARTS * ROWS, column + i % PARTS * BC]
-                                tlx.async_descriptor_load(residual_desc, c[i], where, ready[0])
-                        turn ^= 1
+                                tlx.async_descriptor_load(residual_desc, c[PARTS * who + i], where, ready[who])
+                taken = taken + 1
 
         with tlx.async_task(num_warps=4, num_regs=232, replicate=CONSUMERS):
             me = tlx.async_task_replica_id()
-            count, turn = 0, 0
-            for tile in range(first, tiles, stride):
+            who, share = (me, 0) if TURNS else (0, me)
+            count, parity = who * steps, 0
+            passed = who ^ 1  # the parity of my turn; the first one of consumer 0 needs no one to pass it
+            for tile in range(first + who * stride, tiles, OWNERS * stride):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
-                row += me * ROWS
+                row += share * ROWS
                 acc = tl.zeros((ROWS, BN), tl.float32)
+                if TURNS:
+                    tlx.barrier_wait(turns[me], passed)
                 for k in range(steps):
                     stage, phase = tlx.get_bufidx_phase(count, STAGES)
                     tlx.barrier_wait(full[stage], phase)
-                    left, right = view(a[CONSUMERS * stage + me], A_TRANSPOSED), view(b[stage], B_TRANSPOSED)
+                    left, right = view(a[SHARES * stage + share], A_TRANSPOSED), view(b[stage], B_TRANSPOSED)
                     acc = tlx.async_dot_wait(1, tlx.async_dot(left, right, acc))  # the dot before is done
                     if k > 0:
                         tlx.barrier_arrive(empty[(count - 1) % STAGES])
                     elif EXTRAS:
-                        hand_over(read[0])
+                        hand_over(read[who])
                     count += 1
+                if TURNS:
+                    tlx.barrier_arrive(turns[me ^ 1])
+                    passed ^= 1
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
                     tlx.barrier_arrive(empty[(count - 1) % STAGES])
                 elif EXTRAS:
-                    hand_over(read[0])
+                    hand_over(read[who])
+                count += (OWNERS - 1) * steps  # those of the other consumer's tile
                 if EXTRAS:
-                    tlx.barrier_wait(ready[0], turn)
-                    turn ^= 1
+                    tlx.barrier_wait(ready[who], parity)
+                    parity ^= 1
                 parts = column_parts(acc, BC)
                 for i in tl.static_range(PARTS):
                     x, out = parts[i], c[BUFFERS * me + i % BUFFERS]
                     if alpha is not None:
                         x *= alpha
                     if bias_desc is not None:
-                        x += tlx.local_load(tlx.local_slice(bias[0], (i * BC,), (BC,)))[None, :]
+                        x += tlx.local_load(tlx.local_slice(bias[who], (i * BC,), (BC,)))[None, :]
                     x = activate(x, ACTIVATION)
                     if residual_desc is not None:
                         x += tlx.local_load(out)
@@ -157,14 +172,12 @@ def gemm(
 
 
 def describe(a, b, c, bias=None, residual=None, A_TRANSPOSED=False, B_TRANSPOSED=False, BM=128, BN=256, BK=64, BC=64,
-             CONSUMERS=2, **_):  # fmt: skip
-    """The descriptors that the kernel takes, by name, of matrices as they are stored.  Where K is 0, A and B have no
-    elements to describe and nothing reads them: C stands in."""
-    rows = BM // CONSUMERS
-    left, right = (a, b) if a.shape[0] and a.shape[1] else (c, c)
+             CONSUMERS=2, TURNS=False, **_):  # fmt: skip
+    """The descriptors that the kernel takes, by name, of matrices as they are stored."""
+    rows = BM if TURNS else BM // CONSUMERS
     blocks = {
-        "a_desc": (left, [BK, rows] if A_TRANSPOSED else [rows, BK]),
-        "b_desc": (right, [BN, BK] if B_TRANSPOSED else [BK, BN]),
+        "a_desc": (a, [BK, rows] if A_TRANSPOSED else [rows, BK]),
+        "b_desc": (b, [BN, BK] if B_TRANSPOSED else [BK, BN]),
         "c_desc": (c, [rows, BC]),
         "bias_desc": (bias, [BN]),
         "residual_desc": (residual, [rows, BC]),
@@ -195,32 +208,46 @@ def fused():
     return _example((256, 512), (512, 512), ((512,), (256, 512)), alpha=0.5, ACTIVATION="silu", STAGES=3)
 
 
-# Tiles (BM, BN, CONSUMERS), and the cycles of an H200 for 64 of K: of the tensor core, or of loads where there is
-# little to multiply.
-TILES = {(128, 256, 2): 1024, (128, 192, 2): 800, (128, 128, 2): 560, (128, 64, 2): 330, (64, 64, 1): 220}
+@gemm.example
+def turns():
+    """The same, of consumers that take turns."""
+    options = dict(alpha=0.5, ACTIVATION="silu", BN=128, TURNS=True)
+    return _example((256, 512), (512, 512), ((512,), (256, 512)), **options)
+
+
+# Tiles (BM, BN, CONSUMERS, TURNS), and the cycles of an H200 for 64 of K: of the tensor core, or of loads where there
+# is little to multiply.
+TILES = {(128, 256, 2, False): 1024, (128, 192, 2, False): 800, (128, 128, 2, False): 560, (128, 128, 2, True): 560,
+         (128, 64, 2, False): 330, (64, 64, 1, False): 220}  # fmt: skip
 _TILE_CYCLES = 1500  # to fill the pipeline, and to store
+_ACTIVATION_CYCLES = 3000  # of 128 x 256 elements
+_TURN_CYCLES = 300  # all that is left of these where the other consumer multiplies
 _SHARED = 226 * 1024  # bytes of a CTA, without barriers
 
 
-def stages(BM, BN, c, bias, residual, BK=64, BC=64, **_) -> int:
+def stages(BM, BN, TURNS, c, bias, residual, BK=64, BC=64, **_) -> int:
     """How many there is room for, beside the bias and the buffers of C, which hold a whole tile of a residual."""
     used = BM * (2 * BC if residual is None else BN) * c.element_size()
     used += 0 if bias is None else BN * bias.element_size()
-    return (_SHARED - used) // (2 * (BM + BN) * BK)
+    return (_SHARED - (1 + TURNS) * used) // (2 * (BM + BN) * BK)
 
 
-def choose(m: int, n: int, k: int, sms: int, *extras) -> dict[str, int]:
+def choose(m: int, n: int, k: int, sms: int, activation: str, *extras) -> dict[str, int]:
     """The tiles whose slowest SM is done first, of those that have three stages at least."""
 
-    def cycles(tile: tuple[int, int, int]) -> float:
-        turns = tlxc.cdiv(tlxc.cdiv(m, tile[0]) * tlxc.cdiv(n, tile[1]), sms)
-        return turns * (tlxc.cdiv(k, 64) * TILES[tile] + _TILE_CYCLES)
+    def cycles(tile: tuple[int, int, int, bool]) -> float:
+        BM, BN, _, turns = tile
+        per_sm = tlxc.cdiv(tlxc.cdiv(m, BM) * tlxc.cdiv(n, BN), sms)
+        rest = _TILE_CYCLES + (_ACTIVATION_CYCLES * BM * BN / (128 * 256) if activation else 0)
+        if not turns:
+            return per_sm * (tlxc.cdiv(k, 64) * TILES[tile] + rest)
+        return per_sm * max(tlxc.cdiv(k, 64) * TILES[tile] + _TURN_CYCLES, rest) + rest  # nothing hides the last one
 
-    return _named(min((tile for tile in TILES if stages(*tile[:2], *extras) >= 3), key=cycles))
+    return _named(min((tile for tile in TILES if stages(*tile[:2], tile[3], *extras) >= 3), key=cycles))
 
 
-def _named(tile: tuple[int, int, int]) -> dict[str, int]:
-    return dict(zip(("BM", "BN", "CONSUMERS"), tile))
+def _named(tile: tuple[int, int, int, bool]) -> dict[str, int]:
+    return dict(zip(("BM", "BN", "CONSUMERS", "TURNS"), tile))
 
 
 def as_stored(name, x):
@@ -261,10 +288,12 @@ def prepare(a, b, c, bias=None, residual=None, alpha=None, activation="", **cons
         residual = residual.contiguous()
     (m, k), n = a.shape, b.shape[1]
     (a, A_TRANSPOSED), (b, B_TRANSPOSED) = as_stored("a", a), as_stored("b", b)
+    if k == 0:  # there are no elements to describe, and nothing reads these
+        a = b = a.new_empty(8, 8)
     sms, extras = _support.sm_count(c.device), (stored, bias, residual)
-    options = {} if "BM" in constants else choose(m, n, k, sms, *extras)
+    options = dict(TURNS=False) if "BM" in constants else choose(m, n, k, sms, activation, *extras)
     options |= dict(A_TRANSPOSED=A_TRANSPOSED, B_TRANSPOSED=B_TRANSPOSED, ACTIVATION=activation) | constants
-    options.setdefault("STAGES", stages(options["BM"], options["BN"], *extras))
+    options.setdefault("STAGES", stages(options["BM"], options["BN"], options["TURNS"], *extras))
     tiles = tlxc.cdiv(m, options["BM"]) * tlxc.cdiv(n, options["BN"])
     described = describe(a, b, *extras, **options)
     return partial(gemm[(min(tiles, sms),)], **described, M=m, N=n, K=k, alpha=alpha, **options)

@@ -44,9 +44,11 @@ def run(a: Array, b: Array, c: Array, extras: dict[str, Array | None] | None = N
     options = {**SMALL, **options}
     left, right = options.get("A_TRANSPOSED", False), options.get("B_TRANSPOSED", False)
     (m, n), k = c.shape, a.shape[0] if left else a.shape[1]
-    rows, bn, bk = options["BM"] // options.get("CONSUMERS", 2), options["BN"], options["BK"]
+    rows = options["BM"] // (1 if options.get("TURNS") else options.get("CONSUMERS", 2))
+    bn, bk = options["BN"], options["BK"]
     blocks = ((bk, rows) if left else (rows, bk), (bn, bk) if right else (bk, bn), (rows, options["BC"]))
-    described = [Blocks(x, block) for x, block in zip((a, b, c) if k else (c, c, c), blocks)]
+    nothing = np.zeros((8, 8), a.dtype)  # no one reads it
+    described = [Blocks(x, block) for x, block in zip((a, b, c) if k else (nothing, nothing, c), blocks)]
     where = {"bias": (bn,), "residual": (rows, options["BC"])}
     more = {f"{name}_desc": Blocks(x, where[name]) for name, x in (extras or {}).items() if x is not None}
     emulate(importlib.import_module("hopper_gemm_fused").gemm, (2,), *described, m, n, k, **more, **options)
@@ -88,38 +90,42 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda x: x * normal(x),
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
 }
-# (activation, dtype of the bias, whether there is a residual, alpha, dtype of C, shape)
-EPILOGUES: list[tuple[str, Any, bool, float | None, Any, tuple[int, int, int]]] = [
-    ("", np.float16, False, None, np.float16, (256, 128, 160)),
-    ("", None, True, None, np.float16, (200, 72, 104)),
-    ("", None, False, 0.25, np.float32, (200, 72, 104)),
-    ("relu", np.float32, False, None, np.float16, (200, 72, 104)),
-    ("silu", np.float16, True, 0.5, np.float16, (256, 128, 160)),
-    ("silu", None, False, 0.5, ml_dtypes.bfloat16, (200, 72, 104)),
-    ("gelu", ml_dtypes.bfloat16, True, 0.125, ml_dtypes.bfloat16, (200, 72, 104)),
-    ("gelu_tanh", np.float16, False, 0.25, np.float16, (256, 128, 160)),
-    ("gelu", np.float32, True, 0.125, np.float32, (200, 72, 104)),
-    ("gelu_tanh", np.float16, True, None, np.float16, (136, 72, 0)),
+# (activation, dtype of the bias, whether there is a residual, alpha, dtype of C, options)
+BY_COLUMNS: dict[str, Any] = {"A_TRANSPOSED": True, "B_TRANSPOSED": True}
+IN_TURNS: dict[str, Any] = {"TURNS": True, "STAGES": 3, "B_TRANSPOSED": True}
+EPILOGUES: list[tuple[str, Any, bool, float | None, Any, dict[str, Any]]] = [
+    ("", np.float16, False, None, np.float16, {}),
+    ("", None, True, None, np.float16, {"A_TRANSPOSED": True}),
+    ("", None, False, 0.25, np.float32, {"B_TRANSPOSED": True}),
+    ("relu", np.float32, False, None, np.float16, BY_COLUMNS),
+    ("silu", np.float16, True, 0.5, np.float16, {"B_TRANSPOSED": True}),
+    ("silu", None, False, 0.5, ml_dtypes.bfloat16, IN_TURNS),
+    ("gelu", ml_dtypes.bfloat16, True, 0.125, ml_dtypes.bfloat16, {"BM": 64, "CONSUMERS": 1}),
+    ("gelu_tanh", np.float16, False, 0.25, np.float16, BY_COLUMNS),
+    ("gelu", np.float32, True, 0.125, np.float32, {"STAGES": 3}),
+    ("gelu_tanh", np.float16, True, None, np.float16, IN_TURNS),
 ]
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, (136, 72, 0)], ids=str)
 @pytest.mark.parametrize("case", EPILOGUES, ids=str)
-def test_epilogue(case: tuple[str, Any, bool, float | None, Any, tuple[int, int, int]]) -> None:
-    activation, bias_dtype, with_residual, alpha, dtype, (m, n, k) = case
+def test_epilogue(case: tuple[str, Any, bool, float | None, Any, dict[str, Any]], shape: tuple[int, int, int]) -> None:
+    (activation, bias_dtype, with_residual, alpha, dtype, options), (m, n, k) = case, shape
     rng = np.random.default_rng(m + k)
     operands = ml_dtypes.bfloat16 if dtype is ml_dtypes.bfloat16 else np.float16
     a, b = integers(rng, m, k, dtype=operands), integers(rng, k, n, dtype=operands)
     c = np.full((m, n), np.nan, dtype)
     bias = None if bias_dtype is None else rng.standard_normal(n).astype(bias_dtype)
     residual = rng.standard_normal((m, n)).astype(dtype) if with_residual else None
-    more = {} if alpha is None else {"alpha": alpha}
-    run(a, b, c, {"bias": bias, "residual": residual}, ACTIVATION=activation, **more)
+    more = options if alpha is None else {**options, "alpha": alpha}
+    turned = (options.get("A_TRANSPOSED", False), options.get("B_TRANSPOSED", False))
+    stored = [np.ascontiguousarray(x.T) if t else x for x, t in zip((a, b), turned)]
+    run(*stored, c, {"bias": bias, "residual": residual}, ACTIVATION=activation, **more)
     x = (alpha or 1.0) * (a.astype(np.float64) @ b.astype(np.float64))
     x = ACTIVATIONS[activation](x + (0 if bias is None else bias.astype(np.float64)))
     wanted = x + (0 if residual is None else residual.astype(np.float64))
-    found, rounding = c.astype(np.float64), {2: 2.0**-11, 4: 2.0**-20}[c.itemsize]
-    rounding = 2.0**-8 if dtype is ml_dtypes.bfloat16 else rounding
-    np.testing.assert_allclose(found, wanted, rtol=1.1 * rounding, atol=4e-5)
+    rounding = {np.float16: 2.0**-11, np.float32: 2.0**-20, ml_dtypes.bfloat16: 2.0**-8}[dtype]
+    np.testing.assert_allclose(c.astype(np.float64), wanted, rtol=1.1 * rounding, atol=4e-5)
 
 
 @tlxc.kernel
@@ -161,6 +167,8 @@ SIMULATED: list[dict[str, Any]] = [
     {"extras": ("bias",), "activation": "", "STAGES": 3},
     {"extras": ("residual",), "activation": "", "CONSUMERS": 1, "BM": 64},
     {"extras": ("bias", "residual"), "activation": "relu"},
+    {"extras": (), "activation": "", "TURNS": True, "STAGES": 3},
+    {"extras": ("bias", "residual"), "activation": "relu", "TURNS": True, "BM": 64},
 ]
 
 

@@ -133,6 +133,8 @@ GOLDEN = [
            options={"B_TRANSPOSED": True}),
     Golden("hopper_gemm_fused", ((64, 64), (256, 64), (64, 64)), {"64x256x16": 4}, loads=3,
            options={"A_TRANSPOSED": True, "B_TRANSPOSED": True}),
+    Golden("hopper_gemm_fused", ((64, 128), (128, 64), (128, 64)), {"64x128x16": 8}, loads=3,
+           options={"A_TRANSPOSED": True, "B_TRANSPOSED": True, "BN": 128, "STAGES": 5, "TURNS": True}),
     Golden("hopper_gemm_cooperative", _WHOLE, {"64x256x16": 4}, loads=5, barriers=1),
     Golden("hopper_gemm_pingpong", ((128, 64), (64, 128), (128, 64)), {"64x128x16": 8}, loads=3),
     Golden("hopper_gemm_pipelined", _WHOLE, {"64x256x16": 4}, loads=5, barriers=1, producer=False),
