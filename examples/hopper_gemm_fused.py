@@ -216,12 +216,12 @@ def turns():
 
 
 # Tiles (BM, BN, CONSUMERS, TURNS), and the cycles of an H200 for 64 of K: of the tensor core, or of loads where there
-# is little to multiply.
+# is little to multiply.  Those of 192 columns and of TURNS, and the constants below but the first, are estimates.
 TILES = {(128, 256, 2, False): 1024, (128, 192, 2, False): 800, (128, 128, 2, False): 560, (128, 128, 2, True): 560,
          (128, 64, 2, False): 330, (64, 64, 1, False): 220}  # fmt: skip
 _TILE_CYCLES = 1500  # to fill the pipeline, and to store
-_ACTIVATION_CYCLES = 3000  # of 128 x 256 elements
-_TURN_CYCLES = 300  # all that is left of these where the other consumer multiplies
+_ACTIVATION_CYCLES = 3000  # of 128 x 256 elements: 12 instructions for each, of two warps on a scheduler
+_TURN_CYCLES = 300  # what is left of both where the other consumer multiplies
 _SHARED = 226 * 1024  # bytes of a CTA, without barriers
 
 
