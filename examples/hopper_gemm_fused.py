@@ -223,11 +223,12 @@ _TILE_CYCLES = 1500  # to fill the pipeline, and to store
 _ACTIVATION_CYCLES = 3000  # of 128 x 256 elements: 12 instructions for each, of two warps on a scheduler
 _TURN_CYCLES = 300  # what is left of both where the other consumer multiplies
 _SHARED = 226 * 1024  # bytes of a CTA, without barriers
+_STORED = 128  # bytes of C that are stored at once of a row: a swizzle's
 
 
-def stages(BM, BN, TURNS, c, bias, residual, BK=64, BC=64, **_) -> int:
+def stages(BM, BN, TURNS, c, bias, residual, BK=64) -> int:
     """How many there is room for, beside the bias and the buffers of C, which hold a whole tile of a residual."""
-    used = BM * (2 * BC if residual is None else BN) * c.element_size()
+    used = BM * (2 * _STORED if residual is None else BN * c.element_size())
     used += 0 if bias is None else BN * bias.element_size()
     return (_SHARED - (1 + TURNS) * used) // (2 * (BM + BN) * BK)
 
@@ -292,7 +293,8 @@ def prepare(a, b, c, bias=None, residual=None, alpha=None, activation="", **cons
         a = b = a.new_empty(8, 8)
     sms, extras = _support.sm_count(c.device), (stored, bias, residual)
     options = dict(TURNS=False) if "BM" in constants else choose(m, n, k, sms, activation, *extras)
-    options |= dict(A_TRANSPOSED=A_TRANSPOSED, B_TRANSPOSED=B_TRANSPOSED, ACTIVATION=activation) | constants
+    options |= dict(A_TRANSPOSED=A_TRANSPOSED, B_TRANSPOSED=B_TRANSPOSED, ACTIVATION=activation)
+    options |= dict(BC=_STORED // c.element_size()) | constants
     options.setdefault("STAGES", stages(options["BM"], options["BN"], options["TURNS"], *extras))
     tiles = tlxc.cdiv(m, options["BM"]) * tlxc.cdiv(n, options["BN"])
     described = describe(a, b, *extras, **options)
@@ -309,9 +311,12 @@ def check(torch) -> None:
     whole = [shape for shape in _gemm.SHAPES if shape[0] % 8 == 0]  # columns of A and C are rows of TMA
     for bits in range(1, 8):
         _gemm.check(torch, partial(_launch_stored, [bits >> i & 1 for i in range(3)]), whole)
-    for activation in ("", "relu", "silu", "gelu", "gelu_tanh"):
-        for dtype in (torch.float16, torch.bfloat16, torch.float32):
-            _check_fused(torch, activation, dtype)
+    for activation, dtype in zip(
+        ("", "relu", "silu", "gelu", "gelu_tanh"),
+        (torch.float32, torch.bfloat16, torch.float16, torch.bfloat16, torch.float16),
+    ):
+        _check_fused(torch, activation, dtype)
+        _check_fused(torch, activation, dtype, BM=128, BN=128, TURNS=True)
 
 
 def _launch_stored(by_columns, a, b, c) -> None:
@@ -330,16 +335,16 @@ def reference(torch, a, b, bias=None, residual=None, alpha=1.0, activation=""):
     return x if residual is None else x + residual.double()
 
 
-def _check_fused(torch, activation, dtype) -> None:
+def _check_fused(torch, activation, dtype, **constants) -> None:
     operands = torch.float16 if dtype is torch.float32 else dtype
-    for m, n, k in _gemm.SHAPES:
+    for m, n, k in ((1024, 1024, 512), (200, 328, 136), (1, 8, 8), (64, 8, 0)):
         a, b, c, bias, residual = (
             torch.randn(shape, device="cuda", dtype=t)
             for shape, t in (((m, k), operands), ((k, n), operands), ((m, n), dtype), ((n,), dtype), ((m, n), dtype))
         )
         for extras in ({"bias": bias}, {"residual": residual}, {"bias": bias.float(), "residual": residual}):
             options = dict(alpha=max(k, 1) ** -0.5, activation=activation, **extras)
-            launch(a, b, c, **options)
+            launch(a, b, c, **options, **constants)
             _support.expect_close(c, reference(torch, a, b, **options), operands)
 
 

@@ -208,3 +208,18 @@ def test_without_contiguous_rows_or_columns() -> None:
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         example.launch(a, torch.zeros(64, 128, dtype=torch.float16)[:, :64:2], a)
+
+
+@pytest.mark.parametrize("tile", [*range(6)])
+def test_as_many_stages_as_there_is_room_for(tile: int) -> None:
+    """Of every tile that `prepare` chooses from, with all extras and with none."""
+    torch, example = pytest.importorskip("torch"), importlib.import_module("hopper_gemm_fused")
+    options = example._named(list(example.TILES)[tile])
+    x, c, bias = (torch.empty(64, 512, dtype=t) for t in (torch.float16, torch.float32, torch.float32))
+    for extras in ((x, None, None), (c, bias[0], c)):
+        count = example.stages(options["BM"], options["BN"], options["TURNS"], *extras)
+        if count >= 3:
+            more = {**options, "BC": 128 // extras[0].element_size()}
+            described = example.describe(x, x, *extras, **more)
+            made = example.gemm.warmup(**described, M=64, N=512, K=512, STAGES=count, target="sm_90", **more)
+            assert made.shared <= 227 * 1024 and made.spill_bytes == 0 and not made.notes
