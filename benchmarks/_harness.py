@@ -65,13 +65,17 @@ class Flush:
 
 
 def interleaved(
-    contestants: dict[str, Callable[[], None]], rounds: int, burst: int = 1, before: Callable[[], None] | None = None
+    contestants: dict[str, Callable[[], None]],
+    rounds: int,
+    burst: int | dict[str, int] = 1,
+    before: Callable[[], None] | None = None,
 ) -> dict[str, list[float]]:
-    """Microseconds per call, one sample per round and contestant.  `burst` calls stand between two events; `before`
-    runs ahead of each sample, outside the events."""
+    """Microseconds per call, one sample per round and contestant.  `burst` calls, or so many for each contestant, stand
+    between two events; `before` runs ahead of each sample, outside the events."""
     import torch
 
     names = list(contestants)
+    calls = burst if isinstance(burst, dict) else dict.fromkeys(names, burst)
     for fn in contestants.values():
         for _ in range(3):
             fn()
@@ -83,12 +87,12 @@ def interleaved(
             if before is not None:
                 before()
             start.record()
-            for _ in range(burst):
+            for _ in range(calls[name]):
                 contestants[name]()
             end.record()
             events[name].append((start, end))
     torch.cuda.synchronize()
-    return {name: [1e3 * a.elapsed_time(b) / burst for a, b in pairs] for name, pairs in events.items()}
+    return {name: [1e3 * a.elapsed_time(b) / calls[name] for a, b in pairs] for name, pairs in events.items()}
 
 
 def graphed(contestants: dict[str, Callable[[], None]], rounds: int, calls: int = 20) -> dict[str, list[float]]:
@@ -131,6 +135,16 @@ def cooled(contestants: dict[str, Callable[[], None]], rounds: int, pause_s: flo
         for name, start, end in events:
             samples[name].append(1e3 * start.elapsed_time(end))
     return samples
+
+
+def sustained(
+    contestants: dict[str, Callable[[], None]], rounds: int, sample_ms: float = 30.0
+) -> dict[str, list[float]]:
+    """Microseconds per call on a GPU that never rests: in each round every contestant in turn is called back to back
+    for about `sample_ms`, as often as a first burst says."""
+    first = interleaved(contestants, rounds=3, burst=4)
+    calls = {name: max(1, round(1e3 * sample_ms / statistics.median(times))) for name, times in first.items()}
+    return interleaved(contestants, rounds, calls)
 
 
 def ratio_interval(ours: list[float], theirs: list[float], resamples: int = 10_000) -> tuple[float, float]:

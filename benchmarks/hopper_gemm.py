@@ -46,7 +46,8 @@ def measure(torch: Any, dtype: Any, size: tuple[int, int, int], loads: tuple[str
         yield _harness.record(
             "hopper_gemm", f"{str(dtype).removeprefix('torch.')} {m}x{n}x{k} {load}", "throughput", "TFLOP/s", samples,
             "more", ratio_interval=_harness.ratio_interval(samples["tlxc"], samples["cuBLAS"]), difference=difference,
-            registers=compiled.registers, spill_bytes=compiled.spill_bytes, notes=compiled.notes,
+            registers=compiled.registers, spill_bytes=compiled.spill_bytes,
+            notes=[f"{n.kind}: {n.text}" for n in compiled.notes],
         )  # fmt: skip
 
 

@@ -91,7 +91,8 @@ def measure(case: Case) -> Iterator[dict[str, Any]]:
         yield _harness.record(
             "hopper_gemm_fused", f"{where} {load}", "throughput", "TFLOP/s", samples, "more",
             ratio_interval=_harness.ratio_interval(samples["tlxc"], best), differences=differences,
-            registers=compiled.registers, spill_bytes=compiled.spill_bytes, notes=compiled.notes,
+            registers=compiled.registers, spill_bytes=compiled.spill_bytes,
+            notes=[f"{n.kind}: {n.text}" for n in compiled.notes],
         )  # fmt: skip
 
 

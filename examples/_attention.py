@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import _support
+from _gemm import column_parts
 
 import tlxc
 from tlxc import tl, tlx
@@ -64,11 +65,16 @@ def load_blocks(k_desc, v_desc, k, v, k_full, k_empty, v_full, v_empty, head, bl
 
 
 def store_rows(o_desc, lse, buffer, acc, highest, total, head, row, N, scale):
-    """Stores the rows that a consumer is done with: O by way of `buffer`, and the log-sum-exp."""
+    """Stores the rows that a consumer is done with: O by way of `buffer`, so many columns at a time as it has, and the
+    log-sum-exp."""
     rows = row + tl.arange(0, acc.shape[0])
     tl.store(lse + head * N + rows, highest * scale + tl.log2(total) * LN_2, mask=rows < N)
-    tlx.local_store(as_matrix(buffer), (acc * (1.0 / total)[:, None]).to(buffer.dtype))
-    tlx.async_descriptor_store(o_desc, buffer, [head, row, 0])
+    parts = column_parts((acc * (1.0 / total)[:, None]).to(buffer.dtype), buffer.shape[2])
+    for i in tl.static_range(len(parts)):
+        if i > 0:
+            tlx.async_descriptor_store_wait(0, read=True)
+        tlx.local_store(as_matrix(buffer), parts[i])
+        tlx.async_descriptor_store(o_desc, buffer, [head, row, i * buffer.shape[2]])
 
 
 def block_range(row, N, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
@@ -79,11 +85,27 @@ def block_range(row, N, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr
         return tl.cdiv(N, BN), N // BN
 
 
-def descriptors(q: Any, k: Any, v: Any, o: Any, BM: int, BN: int) -> list[tlxc.TensorDescriptor]:
-    """Descriptors of (heads, N, D) arrays in blocks of BM rows of Q and O, and of BN of K and V."""
+def descriptors(
+    q: Any, k: Any, v: Any, o: Any, BM: int, BN: int, columns: int | None = None
+) -> list[tlxc.TensorDescriptor]:
+    """Descriptors of (heads, N, D) arrays in blocks of BM rows of Q and O, and of BN of K and V; those of O have
+    `columns` columns, the others D."""
     d = q.shape[-1]
-    blocks = ((q, BM), (k, BN), (v, BN), (o, BM))
-    return [tlxc.TensorDescriptor.from_tensor(x, [1, rows, d]) for x, rows in blocks]
+    blocks = ((q, BM, d), (k, BN, d), (v, BN, d), (o, BM, columns or d))
+    return [tlxc.TensorDescriptor.from_tensor(x, [1, rows, width]) for x, rows, width in blocks]
+
+
+def form(d: int, n: int, causal: bool) -> dict[str, int]:
+    """Constants with which the guarded and the persistent kernel are fastest on an H200, for heads of `d` elements."""
+    if d > 256:
+        raise ValueError(f"Heads have {d} elements, but a consumer's registers hold rows of up to 256.")
+    if d > 128:
+        return dict(CONSUMERS=2, BN=64, REGISTERS=240)
+    if d > 64:
+        return dict(CONSUMERS=3, BN=80, REGISTERS=160, num_warps=1)
+    if causal or n <= 4096:
+        return dict(CONSUMERS=4, BN=64, REGISTERS=112)
+    return dict(CONSUMERS=3, BN=128, REGISTERS=160)
 
 
 def example(heads: int, n: int, d: int, BM: int, BN: int, **constants: Any) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def warps_for(row_bytes: int) -> int:
 
 @functools.cache
 def sm_count(device: Any) -> int:
-    """Streaming multiprocessors of a torch device: the CTAs of a persistent kernel that fills it.  2 on the CPU, where
-    the simulator runs kernels."""
+    """Streaming multiprocessors of a torch device: the CTAs of a persistent kernel that fills it.  Two of the CPU, on
+    whose tensors the simulator works."""
     import torch
 
     if torch.device(device).type == "cpu":

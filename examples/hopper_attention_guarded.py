@@ -113,9 +113,13 @@ def attention(
     REGISTERS: tl.constexpr = 160,
     GROUP: tl.constexpr = 1,
     CAUSAL: tl.constexpr = False,
+    cycles=None,
 ):
     """O and the log-sum-exp of the scaled scores; Q, O (heads, N, D) in blocks (1, 64, D), K, V (heads // GROUP, N, D)
-    in blocks (1, BN, D), one CTA for 64 * CONSUMERS rows of a head."""
+    in blocks (1, BN, D), one CTA for 64 * CONSUMERS rows of a head.  `cycles`: a 64-bit integer, to which
+    each CTA adds the cycles that it takes."""
+    if cycles is not None:
+        tl.atomic_add(cycles, -tlx.clock64(), sem="relaxed")
     dtype = tlx.dtype_of(q_desc)
     q = tlx.local_alloc((1, 64, D), dtype, CONSUMERS)  # at the end the consumer's part of O
     k = tlx.local_alloc((1, BN, D), dtype, STAGES)
@@ -148,6 +152,9 @@ def attention(
             store_rows(o_desc, lse, q[me], acc, highest, total, head, row, N, scale)
             tlx.async_descriptor_store_wait(0)
 
+    if cycles is not None:
+        tl.atomic_add(cycles, tlx.clock64(), sem="relaxed")
+
 
 @attention.example
 def example():
@@ -161,14 +168,18 @@ def causal():
     return (2, 2), _attention.example(2, 200, 64, 64, 64, CONSUMERS=2, REGISTERS=240, CAUSAL=True)
 
 
-def prepare(q, k, v, o, lse, causal=False, BN=80, CONSUMERS=3, **constants) -> Callable[[], None]:
+def prepare(q, k, v, o, lse, causal=False, **constants) -> Callable[[], None]:
     """A function that computes o = softmax(q @ k.mT / sqrt(D)) @ v and the log-sum-exp for torch tensors
-    (.., heads, N, D) of float16 or bfloat16; the tensor maps are made once."""
+    (.., heads, N, D) of float16 or bfloat16; the tensor maps are made once.  Without BN, CONSUMERS and REGISTERS those
+    of `_attention.form`."""
     q, k, v, o = map(_attention.flat, (q, k, v, o))
     heads, n, d = q.shape
+    if "BN" not in constants:
+        constants |= _attention.form(d, n, causal)
+    BN, CONSUMERS = constants["BN"], constants["CONSUMERS"]
     blocks = _attention.descriptors(q, k, v, o, 64, BN)
     grid = (tlxc.cdiv(n, 64 * CONSUMERS), heads)
-    constants |= dict(D=d, BN=BN, CONSUMERS=CONSUMERS, GROUP=heads // k.shape[0], CAUSAL=causal)
+    constants |= dict(D=d, GROUP=heads // k.shape[0], CAUSAL=causal)
     return partial(attention[grid], *blocks, lse, n, d**-0.5, **constants)
 
 
@@ -177,7 +188,8 @@ def launch(q, k, v, o, lse, causal=False, **constants) -> None:
 
 
 def check(torch) -> None:
-    _attention.check(torch, launch)
+    for d in (64, 128, 256):
+        _attention.check(torch, launch, d)
     _attention.check(torch, launch, CONSUMERS=2, REGISTERS=240, BN=128)
     _attention.check(torch, launch, d=64, CONSUMERS=3, REGISTERS=160, BN=128)
     _attention.check(torch, launch, d=64, CONSUMERS=4, REGISTERS=112, BN=64)

@@ -24,6 +24,11 @@ NO_MORE = tl.constexpr(-1)
 L2_BYTES = 32 << 20  # of K and V that one section may take
 
 
+def width_of_o(D: tl.constexpr):
+    """Columns of O that are stored at a time: with more there is no room for all of Q, K, V and O."""
+    return D if D <= 128 else D // 2
+
+
 def place(tile, section, heights, ROWS: tl.constexpr):
     """(head, first row) of a tile, of which a head has `heights`."""
     part = tile // (section * heights)
@@ -51,17 +56,21 @@ def attention(
     REGISTERS: tl.constexpr = 160,
     GROUP: tl.constexpr = 1,
     CAUSAL: tl.constexpr = False,
+    cycles=None,
 ):
-    """O and the log-sum-exp of the scaled scores; Q, O (heads, N, D) in blocks (1, 64, D), K, V (heads // GROUP, N, D)
-    in blocks (1, BN, D).  `section` divides the number of heads.  `counter`: two zeros, which are zeros again at the
-    end."""
+    """O and the log-sum-exp of the scaled scores; Q, O (heads, N, D) in blocks (1, 64, D), of which O has width_of_o(D)
+    columns, K, V (heads // GROUP, N, D) in blocks (1, BN, D).  `section` divides the number of heads.  `counter`: two
+    zeros, which are zeros again at the end.  `cycles`: a 64-bit integer, to which each CTA adds the cycles that it
+    takes."""
+    if cycles is not None:
+        tl.atomic_add(cycles, -tlx.clock64(), sem="relaxed")
     dtype = tlx.dtype_of(q_desc)
     ROWS: tl.constexpr = 64 * CONSUMERS
     q = tlx.local_alloc((1, 64, D), dtype, CONSUMERS)
-    o = tlx.local_alloc((1, 64, D), dtype, CONSUMERS)
+    o = tlx.local_alloc((1, 64, width_of_o(D)), dtype, CONSUMERS)
     k = tlx.local_alloc((1, BN, D), dtype, STAGES)
     v = tlx.local_alloc((1, BN, D), dtype, STAGES)
-    taken = tlx.local_alloc((1,), tl.int32, 1)  # the tile that Q is of
+    taken = tlx.local_alloc((1,), tl.int32, 2)  # head and first row of the tile that Q is of
     q_full = tlx.alloc_barriers(CONSUMERS)
     q_empty = tlx.alloc_barriers(1, arrive_count=CONSUMERS)
     k_full, v_full = tlx.alloc_barriers(STAGES), tlx.alloc_barriers(STAGES)
@@ -78,7 +87,8 @@ def attention(
                 of_k, of_v = (k_desc, k, k_full, k_empty, head // GROUP), (v_desc, v, v_full, v_empty, head // GROUP)
                 load_block(*of_k, blocks - 1, count, STAGES)
                 tlx.barrier_wait(q_empty[0], (trip & 1) ^ 1)
-                tlx.local_store(taken[0], tl.full((1,), tile, tl.int32))
+                tlx.local_store(taken[0], tl.full((1,), head, tl.int32))
+                tlx.local_store(taken[1], tl.full((1,), start, tl.int32))
                 for i in tl.static_range(CONSUMERS):
                     load(q_desc, q[i], [head, start + 64 * i, 0], q_full[i])
                 for block in range(blocks - 1, 0, -1):
@@ -101,9 +111,8 @@ def attention(
             me = tlx.async_task_replica_id()
             count, trip = 0, 0
             tlx.barrier_wait(q_full[me], 0)
-            tile = tl.max(tlx.local_load(taken[0]), 0)
-            while tile != NO_MORE:
-                head, start = place(tile, section, heights, ROWS)
+            head, start = tl.max(tlx.local_load(taken[0]), 0), tl.max(tlx.local_load(taken[1]), 0)
+            while head != NO_MORE:
                 row = start + 64 * me
                 blocks, _ = block_range(start, N, ROWS, BN, CAUSAL)
                 mine, whole = block_range(row, N, 64, BN, CAUSAL)
@@ -116,8 +125,11 @@ def attention(
                 store_rows(o_desc, lse, o[me], acc, highest, total, head, row, N, scale)
                 count, trip = count + blocks, trip + 1
                 tlx.barrier_wait(q_full[me], trip & 1)
-                tile = tl.max(tlx.local_load(taken[0]), 0)
+                head, start = tl.max(tlx.local_load(taken[0]), 0), tl.max(tlx.local_load(taken[1]), 0)
             tlx.async_descriptor_store_wait(0)
+
+    if cycles is not None:
+        tl.atomic_add(cycles, tlx.clock64(), sem="relaxed")
 
 
 def _example(**constants):
@@ -144,17 +156,23 @@ def heads_of_section(heads: int, bytes_of_head: int) -> int:
     return next((n for n in range(heads, 1, -1) if heads % n == 0 and n * bytes_of_head <= L2_BYTES), 1)
 
 
-def prepare(q, k, v, o, lse, causal=False, BN=80, CONSUMERS=3, **constants) -> Callable[[], None]:
+def prepare(q, k, v, o, lse, causal=False, **constants) -> Callable[[], None]:
     """A function that computes o = softmax(q @ k.mT / sqrt(D)) @ v and the log-sum-exp for torch tensors
-    (.., heads, N, D) of float16 or bfloat16; the tensor maps are made once.  Its calls follow each other."""
+    (.., heads, N, D) of float16 or bfloat16; the tensor maps are made once.  Its calls follow each other.
+    Without BN, CONSUMERS and REGISTERS those of `_attention.form`."""
+    import torch
+
     q, k, v, o = map(_attention.flat, (q, k, v, o))
     heads, n, d = q.shape
+    if "BN" not in constants:
+        constants |= _attention.form(d, n, causal)
+    BN, CONSUMERS = constants["BN"], constants["CONSUMERS"]
     group = heads // k.shape[0]
-    blocks = _attention.descriptors(q, k, v, o, 64, BN)
+    blocks = _attention.descriptors(q, k, v, o, 64, BN, width_of_o(d))
     tiles = tlxc.cdiv(n, 64 * CONSUMERS) * heads
     section = heads_of_section(heads, 2 * n * d * k.element_size() // group)
-    counter = lse.new_zeros(2).int()
-    constants |= dict(D=d, BN=BN, CONSUMERS=CONSUMERS, GROUP=group, CAUSAL=causal)
+    counter = torch.zeros(2, dtype=torch.int32, device=q.device)
+    constants |= dict(D=d, GROUP=group, CAUSAL=causal)
     grid = (min(tiles, _support.sm_count(q.device)),)
     return partial(attention[grid], *blocks, lse, counter, tiles, section, n, d**-0.5, **constants)
 
@@ -164,7 +182,8 @@ def launch(q, k, v, o, lse, causal=False, **constants) -> None:
 
 
 def check(torch) -> None:
-    _attention.check(torch, launch)
+    for d in (64, 128, 256):
+        _attention.check(torch, launch, d)
     _attention.check(torch, launch, CONSUMERS=2, REGISTERS=240, BN=128)
     _attention.check(torch, launch, d=64, CONSUMERS=3, REGISTERS=160, BN=128)
     _attention.check(torch, launch, d=64, CONSUMERS=4, REGISTERS=112, BN=64)

@@ -60,18 +60,19 @@ def gemm(
             count = 0
             for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
-                acc = tl.zeros((BM, BN), tl.float32)
+                acc, last = tl.zeros((BM, BN), tl.float32), 0
                 for k in range(steps):
                     stage, phase = tlx.get_bufidx_phase(count, STAGES)
                     tlx.barrier_wait(full[stage], phase)
                     acc = tlx.async_dot(a[stage], b[stage], acc)
                     acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                     if k > 0:
-                        tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                        tlx.barrier_arrive(empty[last])
+                    last = stage
                     count += 1
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
-                    tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                    tlx.barrier_arrive(empty[last])
                 parts = column_parts(acc.to(dtype), BC)
                 for i in tl.static_range(BN // BC):
                     tlx.async_descriptor_store_wait(1, read=True)  # the store before the last one has left its buffer

@@ -8,6 +8,9 @@ python examples/hopper_gemm_pingpong.py --check         runs and checks on a GPU
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import _gemm
 import _support
 from _gemm import column_parts, tile_origin
@@ -45,6 +48,8 @@ def gemm(
     steps = tl.cdiv(K, BK)
     BYTES: tl.constexpr = (BM * BK + BK * BN) * tlx.size_of(dtype)
 
+    tlx.gdc_wait()  # the grid is launched while the one before it still ends
+    tlx.gdc_launch_dependents()
     with tlx.async_tasks():
         with tlx.async_task("default", num_regs=40):
             count = 0
@@ -64,7 +69,7 @@ def gemm(
             passed = me ^ 1  # the parity of my turn; the first one of consumer 0 needs no one to pass it
             for tile in range(first + me * stride, tiles, 2 * stride):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
-                acc = tl.zeros((BM, BN), tl.float32)
+                acc, last = tl.zeros((BM, BN), tl.float32), 0
                 tlx.barrier_wait(turn[me], passed)
                 for k in range(steps):
                     stage, phase = tlx.get_bufidx_phase(count, STAGES)
@@ -72,12 +77,13 @@ def gemm(
                     acc = tlx.async_dot(a[stage], b[stage], acc)
                     acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                     if k > 0:
-                        tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                        tlx.barrier_arrive(empty[last])
+                    last = stage
                     count += 1
                 tlx.barrier_arrive(turn[me ^ 1])
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
-                    tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                    tlx.barrier_arrive(empty[last])
                 passed ^= 1
                 count += steps  # those of the other consumer's tile
                 parts = column_parts(acc.to(dtype), BC)
@@ -94,12 +100,18 @@ def example():
     return _gemm.example(2, (128, 64), (64, 128), (128, 64))
 
 
-def launch(a, b, c, BM=128, BN=128, BK=64, BC=64, **constants) -> None:
-    """c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts multiples of 16 bytes."""
+def prepare(a, b, c, BM=128, BN=128, BK=64, BC=64, **constants) -> Callable[[], None]:
+    """A function that computes c = a @ b for 2-D torch tensors of float16 or bfloat16; rows are contiguous, starts
+    multiples of 16 bytes.  The tensor maps are made once."""
     (m, k), n = a.shape, b.shape[1]
     blocks = _gemm.descriptors(a, b, c, [BM, BK], [BK, BN], [BM, BC])
     grid = (min(tlxc.cdiv(m, BM) * tlxc.cdiv(n, BN), _support.sm_count(c.device)),)
-    gemm[grid](*blocks, m, n, k, BM=BM, BN=BN, BK=BK, BC=BC, **constants)
+    constants |= dict(BM=BM, BN=BN, BK=BK, BC=BC, launch_pdl=True)
+    return partial(gemm[grid], *blocks, m, n, k, **constants)
+
+
+def launch(a, b, c, **constants) -> None:
+    prepare(a, b, c, **constants)()
 
 
 def check(torch) -> None:

@@ -7,6 +7,9 @@ picks the tiles by the problem: large ones multiply faster, small ones leave no 
 With CTAS=2, two CTAs of a cluster compute tiles below each other.  They need the same blocks of B, so each loads half
 of every block and multicasts it to both: a stage is free only when the consumers of both CTAs have read it.
 
+Each consumer runs STAGGER blocks ahead of the next one: so they do not store all at once, and the tensor cores have
+work meanwhile.  The grid is launched while the one before it still ends, and gets ready until `gdc_wait`.
+
 python examples/hopper_gemm_ws.py --check         runs and checks on a GPU; without one, compiles and reports
 """
 
@@ -66,18 +69,22 @@ def gemm(
     ROWS = BM // CONSUMERS."""
     tl.static_assert(STAGES >= 2, "a stage is free only when the next dot runs, so STAGES is at least 2")
     ROWS: tl.constexpr = BM // CONSUMERS
+    STAGGER: tl.constexpr = min(3, STAGES - 1)
     dtype = tlx.dtype_of(a_desc)
     a = tlx.local_alloc((ROWS, BK), dtype, STAGES * CONSUMERS)
     b = tlx.local_alloc((BK, BN), dtype, STAGES)
     c = tlx.local_alloc((ROWS, BC), dtype, 2 * CONSUMERS)  # two per consumer, used in turn
     full = tlx.alloc_barriers(STAGES)
     empty = tlx.alloc_barriers(STAGES, arrive_count=CONSUMERS * CTAS)
+    ahead = tlx.alloc_barriers(CONSUMERS + 1)  # the consumer before; ahead[0] stays in its first phase
     first, stride = tl.program_id(0) // CTAS, tl.num_programs(0) // CTAS
     below = tl.program_id(0) % CTAS * BM  # where in the tiles of its cluster this CTA works
     tiles = tl.cdiv(M, BM * CTAS) * tl.cdiv(N, BN)
     steps = tl.cdiv(K, BK)
     BYTES: tl.constexpr = (BM * BK + BK * BN) * tlx.size_of(dtype)
 
+    tlx.gdc_wait()
+    tlx.gdc_launch_dependents()
     with tlx.async_tasks():
         with tlx.async_task("default", num_regs=40):
             count = 0
@@ -100,18 +107,22 @@ def gemm(
             for tile in range(first, tiles, stride):
                 row, column = tile_origin(tile, M, N, BM * CTAS, BN, GROUP)
                 row += below + me * ROWS
-                acc = tl.zeros((ROWS, BN), tl.float32)
+                acc, last = tl.zeros((ROWS, BN), tl.float32), 0
+                if steps >= STAGGER:
+                    tlx.barrier_wait(ahead[me], me == 0)
                 for k in range(steps):
                     stage, phase = tlx.get_bufidx_phase(count, STAGES)
                     tlx.barrier_wait(full[stage], phase)
                     acc = tlx.async_dot(a[CONSUMERS * stage + me], b[stage], acc)
                     acc = tlx.async_dot_wait(1, acc)  # the dot before this one is done, so its stage is free
                     if k > 0:
-                        release(empty[(count - 1) % STAGES], CTAS)
+                        release(empty[last], CTAS)
+                    last = stage
                     count += 1
+                    tlx.barrier_arrive(ahead[me + 1], pred=count == STAGGER)
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
-                    release(empty[(count - 1) % STAGES], CTAS)
+                    release(empty[last], CTAS)
                 parts = column_parts(acc.to(dtype), BC)
                 for i in tl.static_range(BN // BC):
                     out = c[2 * me + i % 2]
@@ -175,7 +186,7 @@ def prepare(a, b, c, BK=64, BC=64, CTAS=None, **constants) -> Callable[[], None]
     rows = BM // constants["CONSUMERS"]
     blocks = _gemm.descriptors(a, b, c, [rows, BK], [BK, BN // CTAS], [rows, BC])
     clusters = min(tlxc.cdiv(m, BM * CTAS) * tlxc.cdiv(n, BN), sms // CTAS)
-    return partial(gemm[(clusters * CTAS,)], *blocks, m, n, k, **constants, ctas_per_cga=(CTAS, 1, 1))
+    return partial(gemm[(clusters * CTAS,)], *blocks, m, n, k, **constants, ctas_per_cga=(CTAS, 1, 1), launch_pdl=True)
 
 
 def launch(a, b, c, **constants) -> None:

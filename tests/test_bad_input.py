@@ -34,7 +34,8 @@ import pytest
 from click.testing import CliRunner
 
 import tlxc
-from tlxc.cli import STAGES, load_file, main
+from tlxc.cli import load_file, main
+from tlxc.cli.inspect import STAGES
 from tlxc.runtime.kernel import Kernel
 
 ROOT = Path(__file__).parent.parent

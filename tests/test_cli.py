@@ -15,8 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tlxc import __version__
-from tlxc.cli import STAGES, main, parse_value
+from tlxc.cli import main
+from tlxc.cli.inspect import STAGES
 from tlxc.compiler import PASSES
+from tlxc.deploy.signature import parse_value
 from tlxc.ir.types import float16
 from tlxc.targets import all_targets
 
@@ -29,7 +31,7 @@ from tlxc import tl
 @tlxc.kernel
 def scale(
     x: tl.ptr(tl.float16, align=16),
-    y: tl.ptr(tl.float16),
+    y: tl.ptr(tl.float16, align=16),
     n: tl.divisible(tl.int32, 16),
     BLOCK: tl.constexpr,
     factor: tl.constexpr = 2,
@@ -87,7 +89,7 @@ def test_compile_writes_the_binary_and_its_json(run: Run, tmp_path: Path) -> Non
     assert (facts["name"], facts["target"], facts["threads"], facts["shared"]) == ("scale", "sm_90", 128, 0)
     assert facts["params"] == [
         {"name": "x", "type": "ptr<f16>", "size": 8, "requires": {"align": 16}},
-        {"name": "y", "type": "ptr<f16>", "size": 8, "requires": {"align": 2}},
+        {"name": "y", "type": "ptr<f16>", "size": 8, "requires": {"align": 16}},
         {"name": "n", "type": "i32", "size": 4, "requires": {"divisible": 16}},
     ]
 
@@ -116,6 +118,56 @@ def test_compile_for_several_targets_and_kinds(run: Run, tmp_path: Path) -> None
     assert "module @scale" in (tmp_path / "out" / "scale.gfx950.tlxir").read_text()
     assert ".visible .entry scale" in (tmp_path / "out" / "scale.sm_100.ptx").read_text()
     assert json.loads((tmp_path / "out" / "scale.sm_100.json").read_text())["files"]["llvm"] == "scale.sm_100.ll"
+
+
+# -- notes
+
+NARROW = SCALE.replace("y: tl.ptr(tl.float16, align=16)", "y: tl.ptr(tl.float16)")
+
+
+def test_notes_follow_the_resource_line_and_are_in_the_json(run: Run, tmp_path: Path) -> None:
+    result = run("compile", "kernels.py", "-t", "sm_90", "-D", "BLOCK=1024", source=NARROW)
+    assert result.exit_code == 0, result.stderr
+    line = "    tl.store(y + offsets, tl.load(x + offsets, mask=inside) * factor, mask=inside)"
+    assert result.stdout.splitlines()[1:] == [
+        "kernels.py:15:5: note: narrow: 8 stores of 2 bytes of each thread, where 1 of 16 would do: `y` is not known "
+        "to be aligned to 16 bytes",
+        f"   15 | {line}",
+        "      |     ^" + "~" * 77,
+        "  fix: where that holds, declare `y` as tl.ptr(tl.float16, align=16)",
+    ]
+    (note,) = json.loads((tmp_path / "scale.sm_90.json").read_text())["notes"]
+    assert (note["kind"], note["file"], note["line"], note["column"]) == ("narrow", "kernels.py", 15, 4)
+    assert note["source"] == line and note["text"] in result.stdout and note["fix"] in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("kinds", "source", "status", "told"),
+    [
+        ("narrow", NARROW, 1, "--fail-on narrow: there is 1 note of kind narrow.\n"),
+        ("spill,narrow", NARROW, 1, "--fail-on spill,narrow: there is 1 note of kind narrow.\n"),
+        ("spill, convert", NARROW, 0, ""),
+        ("narrow", SCALE, 0, ""),
+    ],
+)
+def test_notes_may_be_errors(run: Run, tmp_path: Path, kinds: str, source: str, status: int, told: str) -> None:
+    result = run("compile", "kernels.py", "-t", "sm_90", "-D", "BLOCK=1024", "--fail-on", kinds, source=source)
+    assert (result.exit_code, result.stderr) == (status, told)
+    assert ("note: narrow: " in result.stdout) == (source == NARROW) and (tmp_path / "scale.sm_90.cubin").exists()
+
+
+def test_notes_of_several_targets_count_together(run: Run) -> None:
+    targets = ("-t", "sm_90", "-t", "sm_100")
+    result = run("compile", "kernels.py", *targets, "-D", "BLOCK=1024", "--fail-on", "narrow", source=NARROW)
+    assert (result.exit_code, result.stderr) == (1, "--fail-on narrow: there are 2 notes of kind narrow.\n")
+
+
+def test_an_unknown_kind_of_note(run: Run) -> None:
+    result = run("compile", "kernels.py", "-t", "sm_90", "--fail-on", "spill,slow")
+    assert result.exit_code == 2 and result.stderr.endswith(
+        "Error: Invalid value for '--fail-on': 'slow' is no kind of note; there are convert, narrow, copy, spill, "
+        "serialise and assembler.\n"
+    )
 
 
 DESCRIPTORS = """
@@ -186,7 +238,7 @@ def test_the_workspace_of_a_kernel(run: Run, tmp_path: Path) -> None:
 
 def test_maxnreg(run: Run, tmp_path: Path) -> None:
     kernel = ("kernels.py", "-t", "sm_90", "-D", "BLOCK=1024")
-    result = run("compile", *kernel, "--maxnreg", "24", "-o", ".")
+    result = run("compile", *kernel, "--maxnreg", "24", "-o", ".", source=NARROW)
     assert result.exit_code == 0 and result.stdout.startswith("scale sm_90: 24 registers, "), result.stderr
     assert json.loads((tmp_path / "scale.sm_90.json").read_text())["maxnreg"] == 24
     assert run("compile", *kernel, "-o", ".").exit_code == 0

@@ -120,6 +120,7 @@ class Page:
 
 def _run(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "operators"))
     monkeypatch.syspath_prepend(str(folder))
     page = Page(path, folder, gpu)
     try:

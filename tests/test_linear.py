@@ -1,4 +1,4 @@
-"""The linear layer of `examples/training/linear.py`: in the simulator on CPU tensors, and marked `gpu` on a card."""
+"""The linear layer of `examples/operators/linear.py`: in the simulator on CPU tensors, and marked `gpu` on a card."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tlxc
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "examples" / "training"))
+sys.path.insert(0, str(ROOT / "examples" / "operators"))
 import linear as example  # noqa: E402
 
 functional = torch.nn.functional
@@ -113,7 +113,7 @@ def test_what_does_not_go_together(simulated: None) -> None:
 
 
 def test_the_example_runs() -> None:
-    file = ROOT / "examples" / "training" / "linear.py"
+    file = ROOT / "examples" / "operators" / "linear.py"
     done = subprocess.run([sys.executable, file], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for line, kind in zip(done.stdout.splitlines(), ("eager", "compiled"), strict=True):

@@ -123,8 +123,8 @@ class Golden:
 
 _WHOLE = ((128, 64), (64, 256), (128, 64))
 GOLDEN = [
-    Golden("hopper_gemm_ws", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6),
-    Golden("hopper_gemm_ws", ((64, 64), (64, 128), (64, 64)), {"64x256x16": 4}, loads=6, arrivals=2,
+    Golden("hopper_gemm_ws", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6, arrivals=2),
+    Golden("hopper_gemm_ws", ((64, 64), (64, 128), (64, 64)), {"64x256x16": 4}, loads=6, arrivals=3,
            options={"CTAS": 2, "ctas_per_cga": (2, 1, 1)}),
     Golden("hopper_gemm_fused", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6),
     Golden("hopper_gemm_fused", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6,
@@ -283,6 +283,20 @@ ATTENTION: list[tuple[str, dict[str, Any], dict[str, int], int, int]] = [
         66,
         480,
     ),
+    (
+        "hopper_attention_guarded",
+        {"D": 256, "CONSUMERS": 2, "BN": 80, "REGISTERS": 240},
+        {"64x80x16": 16, "64x256x16": 5},
+        42,
+        530,
+    ),
+    (
+        "hopper_attention_persistent",
+        {"D": 256, "CONSUMERS": 2, "BN": 64, "REGISTERS": 240},
+        {"64x64x16": 16, "64x256x16": 4},
+        34,
+        470,
+    ),
 ]
 
 
@@ -292,8 +306,10 @@ def test_main_loop_of_attention(
 ) -> None:
     """P goes from one product to the next without a shuffle or a move; only the maxima of rows cross lanes."""
     d, bn = options.get("D", 128), options.get("BN", 128)
+    width = d // 2 if d > 128 and example == "hopper_attention_persistent" else d  # of O
     blocks = [
-        tlxc.TensorDescriptor(tl.float16, (32, SIZE, d), (SIZE * d, d, 1), (1, rows, d)) for rows in (64, bn, bn, 64)
+        tlxc.TensorDescriptor(tl.float16, (32, SIZE, d), (SIZE * d, d, 1), (1, rows, columns))
+        for rows, columns in ((64, d), (bn, d), (bn, d), (64, width))
     ]
     taken = (tl.int32, 1376, 8) if example == "hopper_attention_persistent" else ()
     kernel = importlib.import_module(example).attention

@@ -392,7 +392,10 @@ def test_thread_level_values(k: Tile) -> None:
 def test_buffer_and_phase_of_a_trip(k: Tile) -> None:
     assert [tlx.get_bufidx_phase(n, 3) for n in (0, 2, 3, 5, 6)] == [(0, 0), (2, 0), (0, 1), (2, 1), (0, 0)]
     stage, phase = tlx.get_bufidx_phase(k.number(), 4)
-    assert k.kinds == ["constant", "rem", "constant", "idiv", "constant", "and"]
+    assert k.kinds == ["cast", "constant", "rem", "cast", "constant", "idiv", "constant", "and", "cast"]
+    assert stage.dtype == phase.dtype == tl.int32
+    k.kinds.clear()
+    assert tlx.get_bufidx_phase(k.number().to(tl.uint32), 4)[0].dtype == tl.uint32
 
 
 def test_replica_and_warps_of_the_task(k: Tile) -> None:

@@ -175,8 +175,8 @@ def test_a_gemm_is_bound_by_the_tensor_core_or_by_its_producer() -> None:
     )
     (slower,) = timed(call, with_timing(tma_bytes=32)).launches
     assert re.fullmatch(
-        r"The bottleneck is the producer \(default task\): 9\d % of the critical path, 8\d % for throughput, 1\d % for "
-        r"latency\.",
+        r"The bottleneck is the producer \(default task\): 9\d % of the critical path, [78]\d % for throughput, "
+        r"1\d % for latency\.",
         summarise(slower).bottleneck,
     )
     assert slower.end >= 2 * 32 * 1536

@@ -144,7 +144,7 @@ def test_code_with_a_limit_is_not_cached(limited: None, monkeypatch: pytest.Monk
     assert not list(Path(os.environ["TLXC_CACHE_DIR"]).glob("*"))
     monkeypatch.delenv(VARIABLE)
     compiled()
-    assert len(list(Path(os.environ["TLXC_CACHE_DIR"]).glob("*"))) == 1
+    assert len(list(Path(os.environ["TLXC_CACHE_DIR"]).glob("*.tlxc"))) == 1
     monkeypatch.setenv(VARIABLE, "5")
     assert compiled().metadata["trap_cycles"] == 5
 

@@ -22,7 +22,6 @@ from tlxc.ir.core import Module, Param
 from tlxc.ir.printer import print_module
 from tlxc.ir.types import Descriptor
 from tlxc.ir.verifier import verify
-from tlxc.passes.accumulators import copied_accumulators
 from tlxc.passes.addresses import widen_addresses
 from tlxc.passes.alias import place_aliases
 from tlxc.passes.atomics import publish_atomics
@@ -46,6 +45,7 @@ from tlxc.passes.tasks import place_tasks
 from tlxc.targets import Target, get_target
 
 if TYPE_CHECKING:
+    from tlxc.codegen.notes import Note
     from tlxc.codegen.nvptx.assemble import Assembler
     from tlxc.frontend.source import Source
 
@@ -230,7 +230,7 @@ def compile_kernel(source: Source, signature: Signature, target: Target, wait_li
         with timings.stage("frontend"):
             module = build(source, signature, target)
         with errors_at(source):
-            return compile_module(module, target, timings, wait_limit)
+            return notes_at(source, compile_module(module, target, timings, wait_limit))
 
 
 @contextmanager
@@ -240,6 +240,15 @@ def errors_at(source: Source) -> Iterator[None]:
         yield
     except CompileError as error:
         raise error.at(source.location(source.node))  # noqa: B904  (it is the same error)
+
+
+def notes_at(source: Source, compiled: Compiled) -> Compiled:
+    """Notes that no op caused, as spills, stand at the kernel itself."""
+    from tlxc.codegen.notes import placed
+
+    loc = source.location(source.node)
+    compiled.metadata["notes"] = [placed(note, loc) for note in compiled.metadata["notes"]]
+    return compiled
 
 
 def compile_module(
@@ -260,6 +269,7 @@ def assemble_module(
 ) -> Compiled:
     """Tile IR after all passes to binary.  `wait_limit` as for `compile_kernel`."""
     from tlxc.codegen.generate import generate
+    from tlxc.codegen.notes.collect import in_order, module_notes
     from tlxc.codegen.nvptx.trap import limit_waits, trap_facts
 
     timings = timings or Timings()
@@ -269,9 +279,10 @@ def assemble_module(
         llvm = generate(module, target)
     asm: dict[str, str | bytes] = {"tlxir": print_module(module), "llvm": llvm}
     metadata = {**_launch_facts(module, target), **trap_facts(module)}
-    {"nvidia": _assemble_nvidia, "amd": _assemble_amd}[target.vendor](llvm, target, asm, metadata, timings)
-    metadata["notes"] = [*copied_accumulators(module), *metadata["notes"]]
-    metadata["timings"] = timings.stages
+    built = {"nvidia": _assemble_nvidia, "amd": _assemble_amd}[target.vendor](llvm, target, asm, timings)
+    with timings.stage("notes"):
+        notes = in_order([*module_notes(module, target), *built.notes(module)])
+    metadata |= built.facts | {"notes": [note.facts() for note in notes], "timings": timings.stages}
     return Compiled(module.name, target.name, asm, metadata)
 
 
@@ -329,9 +340,21 @@ def check_launch(module: Module, target: Target) -> None:
         )
 
 
-def _assemble_nvidia(
-    llvm: str, target: Target, asm: dict[str, str | bytes], metadata: dict[str, Any], timings: Timings
-) -> None:
+@dataclass(frozen=True)
+class _Built:
+    """What an assembler reports.  `spills`: what it keeps in memory, in words; `remarks`: lines of its own."""
+
+    facts: dict[str, Any]
+    spills: str
+    remarks: tuple[str, ...] = ()
+
+    def notes(self, module: Module) -> list[Note]:
+        from tlxc.codegen.notes.assembler import assembler_notes, spills
+
+        return [*spills(self.spills, self.facts["registers"], module), *assembler_notes(self.remarks, module)]
+
+
+def _assemble_nvidia(llvm: str, target: Target, asm: dict[str, str | bytes], timings: Timings) -> _Built:
     from tlxc.codegen.backend import emit
     from tlxc.codegen.nvptx.assemble import assemble
     from tlxc.codegen.nvptx.faults import without_faults
@@ -343,18 +366,17 @@ def _assemble_nvidia(
     with timings.stage("ptxas"):
         built = assemble(ptx, target.ptxas_arch)
     asm |= {"ptx": ptx, "cubin": built.cubin}
-    metadata |= {
+    facts = {
         "registers": built.registers,
         "spill_bytes": built.spill_stores + built.spill_loads,
         "stack_bytes": built.stack_bytes,
-        "notes": list(built.notes),
         "assembler": {"name": "ptxas", "version": built.version, "path": str(built.path)},
     }
+    spilled = f"each thread stores {built.spill_stores} bytes to local memory and loads {built.spill_loads}"
+    return _Built(facts, spilled if facts["spill_bytes"] else "", built.notes)
 
 
-def _assemble_amd(
-    llvm: str, target: Target, asm: dict[str, str | bytes], metadata: dict[str, Any], timings: Timings
-) -> None:
+def _assemble_amd(llvm: str, target: Target, asm: dict[str, str | bytes], timings: Timings) -> _Built:
     from tlxc.codegen.amdgpu.link import link
     from tlxc.codegen.backend import emit
 
@@ -363,7 +385,9 @@ def _assemble_amd(
     timings.add_seconds(parts)
     with timings.stage("link"):
         asm["hsaco"] = link(obj)
-    metadata |= _amd_resources(str(asm["amdgcn"]))
+    facts = _amd_resources(str(asm["amdgcn"]))
+    count = facts["spill_bytes"]
+    return _Built(facts, f"each thread keeps {count} vector registers in scratch memory" if count else "")
 
 
 # Field of the metadata -> its line in the code object's metadata at the end of the assembly
@@ -380,7 +404,7 @@ def _amd_resources(text: str) -> dict[str, Any]:
 
     version = ".".join(map(str, llvm.llvm_version_info))
     assembler = {"name": "LLVM", "version": version, "path": str(Path(llvmlite.__file__).parent)}
-    out: dict[str, Any] = {"notes": [], "assembler": assembler}
+    out: dict[str, Any] = {"assembler": assembler}
     for name, key in _AMD_FIELDS.items():
         m = re.search(rf"\.{key}:\s*(\d+)", text)
         out[name] = int(m[1]) if m else None

@@ -30,9 +30,11 @@ def _width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def source_excerpt(loc: Location) -> str:
-    """The source line with a caret run under the span, or nothing where the source cannot be read."""
-    text = linecache.getline(loc.file, loc.line).rstrip("\n")
+def source_excerpt(loc: Location, text: str | None = None) -> str:
+    """The source line (`text`, if that is known) with a caret run under the span, or nothing where the source cannot be
+    read."""
+    if text is None:
+        text = linecache.getline(loc.file, loc.line).rstrip("\n")
     if not text:
         return ""
     number = f"{loc.line:>5} | "

@@ -40,6 +40,7 @@ def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, s
         "cluster": facts["cluster"],
         "threads": facts["threads"],
         "shared": compiled.shared,
+        "memory_map": [_buffer_facts(*row) for row in facts["memory_map"]],
         "workspace": _workspace_facts(facts["workspace"]),
         "grid": "CTAs along x, y and z: tl.program_id(0), (1) and (2); a CTA has `threads` threads along x",
         "params": [
@@ -51,6 +52,11 @@ def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, s
         "sha256": hashlib.sha256(compiled.binary).hexdigest(),
         **{name: facts[name] for name in copied},
     }
+
+
+def _buffer_facts(offset: int, size: int, name: str, first: int, last: int) -> dict[str, Any]:
+    """Where a buffer lies in shared memory, and the lines of the source between which it is in use."""
+    return {"buffer": name, "offset": offset, "bytes": size, "lines": [first, last]}
 
 
 def _workspace_facts(size: int) -> dict[str, Any] | None:

@@ -1,12 +1,11 @@
 """What a function depends on outside itself: the functions that it calls by name and the constants that it reads.
 
-Found in the AST without running anything, once per function.  The frontend only ever follows names that are found here:
-a module is reached by its name and never passed as a value, so nothing escapes the digest.
+Found in the text without running anything, once per function.  The frontend only ever follows names that are found
+here: a module is reached by its name and never passed as a value, so nothing escapes the digest.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,10 +53,12 @@ class Read:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """`digest`: hexadecimal SHA-256 of everything that the function is compiled from, except its arguments."""
+    """`digest`: hexadecimal SHA-256 of everything that the function is compiled from, except its arguments.
+    `addresses`: of the outlines of the function and of all that it calls."""
 
     digest: str
     reads: tuple[Read, ...]
+    addresses: tuple[str, ...]
 
 
 def collect(source: Source) -> Dependencies:
@@ -65,10 +66,12 @@ def collect(source: Source) -> Dependencies:
     pending, seen = [source], {source.fn}
     parts = [source.text]  # an error where the kernel has no source; helpers without are reported where they are called
     reads: dict[tuple[int, str], Read] = {}
+    addresses = []
     while pending:
         current = pending.pop(0)
         if not current.readable:
             continue
+        addresses.append(current.address)
         parts.append(f"function {current.name}\n{current.text}")
         containers = (list, dict, set) if hasattr(current.fn, "__tlxc_constexpr__") else ()
         found = [(f"default {p.name}", p.default, None, "") for p in current.parameters]
@@ -82,15 +85,12 @@ def collect(source: Source) -> Dependencies:
             if (constant or functions) and holder is not None:
                 reads.setdefault((id(holder), key), Read(name, value, holder, key))
     text = "\0".join(parts)
-    return Dependencies(hashlib.sha256(text.encode()).hexdigest(), tuple(reads.values()))
+    return Dependencies(hashlib.sha256(text.encode()).hexdigest(), tuple(reads.values()), tuple(addresses))
 
 
 def _references(source: Source) -> Iterator[tuple[str, Any, Any, str]]:
     """(dotted name, value, holder, key) of every outside name, attributes of modules included, in order of the text."""
-    chains = (_chain(node) for node in source.nodes if node.__class__ in (ast.Name, ast.Attribute))
-    for chain in dict.fromkeys(chains):
-        if not chain or chain[0] in source.local:
-            continue
+    for chain in source.chains:
         holder: Any = source.cell(chain[0])
         if holder is None:
             holder = source.fn.__globals__
@@ -103,15 +103,6 @@ def _references(source: Source) -> Iterator[tuple[str, Any, Any, str]]:
             value = getattr(value, attribute, UNDEFINED)
         if not _own(holder):
             yield ".".join(chain), value, holder, key
-
-
-def _chain(node: ast.AST) -> tuple[str, ...]:
-    """`a.b.c` as its names; nothing for any other expression."""
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return (node.id, *reversed(names)) if isinstance(node, ast.Name) else ()
 
 
 def _own(holder: Any) -> bool:

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tlxc.errors import CompileError, Location
 from tlxc.language.core import constexpr
 
 from .analysis import local_names, walk
+from .outline import OUTLINES, Outline, address, outline
 
 if TYPE_CHECKING:
     from .dependencies import Change, Dependencies, Read
@@ -42,6 +43,19 @@ class Parameter:
     def constexpr(self) -> bool:
         """Whether the parameter is annotated `tl.constexpr`."""
         return self.annotation is constexpr
+
+
+class _Parsed(NamedTuple):
+    """The lines of a function with their decorators, how many lines stand before them, and the AST of its `def`.
+
+    Indented text is parsed under an `if`, so that columns stay those of the file.  `own`: whether the lines, but for
+    that `if`, are those that were found without parsing.
+    """
+
+    lines: list[str]
+    before: int
+    node: ast.FunctionDef
+    own: bool
 
 
 class Source:
@@ -76,36 +90,61 @@ class Source:
 
     # ------------------------------------------------------------------------------------------------------ the text
     @cached_property
-    def _read(self) -> tuple[list[str], int, ast.FunctionDef]:
-        """The lines of the function with their decorators, how many lines stand before them, and the AST of its `def`.
+    def _lines(self) -> list[str]:
+        """The lines of the function with their decorators, nearly always; `_read` knows when not."""
+        return _lines_of(self.fn)
 
-        Indented text is parsed under an `if`, so that columns stay those of the file."""
-        first, lines = self.first_line, _lines_of(self.fn)
+    @cached_property
+    def _read(self) -> _Parsed:
         try:
-            tree, lines, before = _parse(lines, first)
+            tree, lines, before = _parse(self._lines, self.first_line)
+            own = True
         except SyntaxError:
             try:  # slower, but it follows strings and brackets to their end
                 lines, first = inspect.getsourcelines(self.fn.__code__)
                 tree, lines, before = _parse(lines, first)
+                own = False
             except (OSError, SyntaxError) as error:  # the file was edited after it was imported
                 raise _no_source(self.name, self.file) from error
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name == self.name:
-                return lines, before, node
+                return _Parsed(lines, before, node, own)
         raise _no_source(self.name, self.file)
+
+    @cached_property
+    def address(self) -> str:
+        """Under which the outline of the function is kept."""
+        return address(self.name, self._lines)
+
+    @cached_property
+    def _outlined(self) -> tuple[list[str], Outline]:
+        """The lines of the function and its outline in them; it is parsed only where the outline is not known."""
+        known = OUTLINES.get(self.address)
+        if known is not None:
+            return self._lines, known
+        lines, _, node, own = self._read
+        if not own:
+            return lines, outline(node, self.nodes, self.local, shift=0)
+        made = outline(node, self.nodes, self.local, shift=len(lines) - len(self._lines))
+        return self._lines, OUTLINES.setdefault(self.address, made)
 
     @property
     def readable(self) -> bool:
         """Whether Python has the text."""
         try:
-            return bool(self._read)
+            return bool(self._outlined)
         except CompileError:
             return False
 
     @property
+    def chains(self) -> tuple[tuple[str, ...], ...]:
+        """Names from outside that stand in the function, each with the attributes that follow it."""
+        return self._outlined[1].chains
+
+    @property
     def node(self) -> ast.FunctionDef:
         """The AST of the function; line numbers in it are relative, see `location`."""
-        return self._read[2]
+        return self._read.node
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
@@ -120,12 +159,12 @@ class Source:
     @cached_property
     def text(self) -> str:
         """The function from `def` to its end without common indentation: no decorators, no line numbers."""
-        lines, _, node = self._read
-        return textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno]))
+        lines, outlined = self._outlined
+        return textwrap.dedent("".join(lines[outlined.first : outlined.last]))
 
     def location(self, node: ast.AST, callers: tuple[Location, ...] = ()) -> Location:
         """Where a node of `self.node` stands in the file; of a node of several lines, the part on its first line."""
-        lines, before, _ = self._read
+        lines, before, *_ = self._read
         line: int = getattr(node, "lineno", self.node.lineno)
         text = lines[line - 1].rstrip("\n")
         start: int = getattr(node, "col_offset", 0)

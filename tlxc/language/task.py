@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tlxc.errors import CompileError
-from tlxc.ir.types import Scalar, Tensor, int1, int32, int64
+from tlxc.ir.types import Scalar, Tensor, int1, int32, int64, uint32, uint64
 
 from .context import current
 from .core import as_tensor, builder, builtin, describe, literal_int, tensor
@@ -15,6 +15,7 @@ from .math import truth
 
 REGISTER_STEP = 8
 REGISTERS = (24, 256)  # least and most that a thread may have
+_UNSIGNED: dict[Any, Any] = {int32: uint32, int64: uint64}
 
 
 def _grid(kind: str, axis: int) -> tensor:
@@ -188,12 +189,17 @@ def async_task_replica_id() -> int:
 @builtin
 def get_bufidx_phase(accum_cnt: Any, NUM_BUFFERS: int) -> tuple[Any, Any]:
     """The buffer and the parity of the trip `accum_cnt` of a loop over NUM_BUFFERS buffers:
-    (accum_cnt % NUM_BUFFERS, (accum_cnt // NUM_BUFFERS) & 1).
+    (accum_cnt % NUM_BUFFERS, (accum_cnt // NUM_BUFFERS) & 1), as numbers of the same type.
 
+    A count is not negative; at run time it is divided as an unsigned number, which takes fewer instructions.
     Targets: all.  Errors: a run-time NUM_BUFFERS.  Instruction: a few integer instructions.
     """
     n = literal_int(NUM_BUFFERS, "NUM_BUFFERS")
-    return accum_cnt % n, (accum_cnt // n) & 1
+    unsigned = _UNSIGNED.get(accum_cnt.dtype) if isinstance(accum_cnt, tensor) else None
+    if unsigned is None:
+        return accum_cnt % n, (accum_cnt // n) & 1
+    count = accum_cnt.to(unsigned)
+    return (count % n).to(accum_cnt.dtype), ((count // n) & 1).to(accum_cnt.dtype)
 
 
 # ----------------------------------------------------------------------------------------------------------- threads

@@ -159,13 +159,17 @@ class _Staging:
         return buf
 
     def convert(self, op: Op) -> None:
+        self.move(op, converts=True)
+
+    def move(self, op: Op, **attrs: Any) -> None:
+        """`attrs` are those of the load, where the way leads through shared memory."""
         (source,) = op.inputs
         (t, a), (_, b) = _tile(source), _tile(op.result)
         if classify(a, b)[0] != SHARED:
             self.append(op)
             return
         buf = self.store(source, scratch_for(a, b, t.element.bytes, self.target))
-        self.append(_adopt(Op("local_load", [buf], (), loc=op.loc), op.result))
+        self.append(_adopt(Op("local_load", [buf], (), attrs, loc=op.loc), op.result))
 
     def reduce(self, op: Op) -> None:
         (source,), axis = op.inputs, op.attrs["axis"]
@@ -179,7 +183,7 @@ class _Staging:
         types: list[Type] = [Tensor(x.shape, element, x) for x in (partial, gathered(partial, kept))]
         parts = self.op("partial_reduce", [source], types[:1], axis=axis, combine=combine, level="warp").result
         moved = Op("convert_layout", [parts], types[1:], loc=op.loc)
-        self.convert(moved)
+        self.move(moved)
         last = {"axis": len(partial.shape) - 1, "combine": combine}
         self.append(_adopt(Op("reduce", [moved.result], (), last, loc=op.loc), op.result))
 

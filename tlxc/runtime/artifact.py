@@ -16,10 +16,12 @@ from tlxc.runtime import cuda, trap
 from tlxc.runtime.cache import default_cache, facts
 from tlxc.runtime.cache import key as cache_key
 from tlxc.runtime.entries import Blob, Entry
+from tlxc.runtime.outlines import keep
 from tlxc.runtime.workers import compile_in, current_pool
 from tlxc.targets import Target
 
 if TYPE_CHECKING:
+    from tlxc.codegen.notes import Note
     from tlxc.codegen.nvptx.assemble import Assembler
 
 
@@ -88,9 +90,11 @@ class CompiledKernel:
         return dict(self.metadata.get("timings", {}))
 
     @property
-    def notes(self) -> list[str]:
-        """Performance remarks of the assembler."""
-        return list(self.metadata.get("notes", ()))
+    def notes(self) -> list[Note]:
+        """What the kernel costs beyond need, at its source lines: see docs/performance.md."""
+        from tlxc.codegen.notes import Note
+
+        return [Note.of(facts) for facts in self.metadata.get("notes", ())]
 
     def __repr__(self) -> str:
         return f"<{self.name} for {self.target}: {self.registers} registers, {self.shared} bytes shared>"
@@ -127,9 +131,11 @@ def build(
     cache, key = default_cache(), cache_key(known)
     entry = cache.load(key)
     if entry is not None:
+        keep(source)
         return CompiledKernel(entry, "cache")
     entry = replace(_compile(source, signature, target, assembler), facts=known)
     cache.store(key, entry)
+    keep(source)
     return CompiledKernel(entry, "compiled")
 
 

@@ -163,13 +163,13 @@ class Stored:
 
 class Cache:
     """One cache folder.  No method raises for what is wrong with the folder or its files.  Without a folder nothing is
-    found or kept."""
+    found or kept.  `warns`: whether it says so when nothing can be written."""
 
-    def __init__(self, folder: Path | None, limit: int = DEFAULT_SIZE) -> None:
+    def __init__(self, folder: Path | None, limit: int = DEFAULT_SIZE, warns: bool = True) -> None:
         self.folder, self.limit = folder, limit
         self._numbers = itertools.count()  # `next` on it is atomic
         self._unmeasured = 0  # bytes stored since the folder was measured; threads may lose some
-        self._warned = False
+        self._warned = not warns
 
     def load(self, key: str) -> Entry | None:
         """The entry stored under `key`; a missing, unreadable or damaged one is a miss."""
@@ -282,7 +282,9 @@ def _delete(path: Path) -> bool:
 _caches: dict[tuple[Path | None, int], Cache] = {}
 
 
-def default_cache() -> Cache:
-    """The cache that the environment names now."""
-    where = (default_folder(), size_limit())
-    return _caches.setdefault(where, Cache(*where))
+def default_cache(part: str = "", share: int = 1) -> Cache:
+    """The cache that the environment names now; or a part of it, a folder inside for a `share`-th of its size, which
+    leaves it to the whole to warn."""
+    folder = default_folder()
+    where = (folder and folder / part, size_limit() // share)
+    return _caches.setdefault(where, Cache(*where, warns=not part))

@@ -26,6 +26,7 @@ from tlxc.runtime.forks import FIRST_USE
 from tlxc.runtime.grid import Cluster, check_cluster, extents
 from tlxc.runtime.guards import GuardedCalls, Specialised, prepare
 from tlxc.runtime.launcher import MAP, SKIP, MapShape, Ready
+from tlxc.runtime.outlines import recall
 from tlxc.runtime.streams import current_stream, handle_of, torch_stream
 from tlxc.runtime.untraced import untraced
 from tlxc.runtime.variants import Variant, explain, log, variant
@@ -311,6 +312,7 @@ class Kernel:
         """The version for the present values of the module constants; the one that launches use from now on."""
         with FIRST_USE, self._lock, no_collections():
             source = self.__tlxc_source__
+            recall(source)
             if source.changed() is not None:
                 source = self.__tlxc_source__ = Source(source.fn)
             digest = source.digest()

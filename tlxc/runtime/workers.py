@@ -58,7 +58,7 @@ def compile_in(
 ) -> Compiled:
     """As `compiler.compile_kernel`, all but the frontend in a worker.  Raises `CompilerCrash` where that dies."""
     from tlxc.codegen.nvptx.assemble import AssemblerCrash
-    from tlxc.compiler import Timings, build, compile_text, errors_at
+    from tlxc.compiler import Timings, build, compile_text, errors_at, notes_at
     from tlxc.ir.printer import print_module
     from tlxc.runtime.pool import WorkerDied
 
@@ -73,7 +73,7 @@ def compile_in(
     except AssemblerCrash as error:
         raise _crash(f"the assembler ended {error.how}", error.log, text, source, target, assembler) from None
     made.metadata["timings"] = {**timings.stages, **made.metadata["timings"]}
-    return made
+    return notes_at(source, made)
 
 
 def _crash(

@@ -23,7 +23,7 @@ def async_load(low: Lowering, op: Op) -> None:
     w, layout = low.w, layout_of(pointer)
     t, mem = buffer_type(buf)
     size = t.dtype.bytes
-    wide = access_runs(low, pointer, mask, layout)
+    wide = access_runs(low.info, pointer, mask, layout)
     together = {r: run for run in shared_runs(layout, mem, size) for r in run}
     count = len(wide[0])
     while any(g[i : i + count] not in _pieces(together[g[i]], count) for g in wide for i in range(0, len(g), count)):
@@ -112,7 +112,7 @@ def prefetch(low: Lowering, op: Op) -> None:
     assert pointer is not None
     addresses, masks = low.get(pointer), low.get(mask) if mask is not None else None
     tile = isinstance(pointer.type, Tensor)
-    groups = access_runs(low, pointer, mask, layout_of(pointer)) if tile else ((0,),)
+    groups = access_runs(low.info, pointer, mask, layout_of(pointer)) if tile else ((0,),)
     owner = low.owner(layout_of(pointer)) if tile else low.first_thread()
     for first, *_ in groups:
         wanted = low.both(masks[first] if masks else None, owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,14 @@ class DisassemblerError(TlxcError):
 
 
 def find_nvdisasm() -> str:
-    """The newest one among the wheels of the import path, or that of PATH."""
+    """`TLXC_NVDISASM`, the newest one among the wheels of the import path, or that of PATH."""
+    chosen = os.environ.get("TLXC_NVDISASM")
+    if chosen:
+        if not os.access(chosen, os.X_OK) or os.path.isdir(chosen):
+            raise DisassemblerError(
+                f"TLXC_NVDISASM names {chosen}, which is not a program; give the path of an nvdisasm or unset it."
+            )
+        return chosen
     found = [
         path
         for entry in dict.fromkeys(sys.path)
@@ -29,7 +37,9 @@ def find_nvdisasm() -> str:
     ]
     path = str(found[0]) if found else shutil.which(_EXE)
     if path is None:
-        raise DisassemblerError(f"No nvdisasm was found in Python's site-packages or on PATH; run: {_INSTALL}")
+        raise DisassemblerError(
+            f"No nvdisasm was found in TLXC_NVDISASM, in Python's site-packages or on PATH; run: {_INSTALL}"
+        )
     return path
 
 

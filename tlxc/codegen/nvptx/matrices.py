@@ -17,6 +17,7 @@ from tlxc.ir.core import Op
 from tlxc.ir.layout import Layout, intern
 from tlxc.ir.memory import Memory, matrix_access
 from tlxc.ir.types import element_of
+from tlxc.targets import Target
 
 _CONVERGENT = " #1"
 
@@ -63,19 +64,32 @@ def _spread(index: int, positions: list[int]) -> int:
     return sum((index >> i & 1) << p for i, p in enumerate(positions))
 
 
-def _better(low: Lowering, op: Op, layout: Layout, mem: Memory, feature: str, forms: tuple[bool, ...]) -> Plan | None:
+def _better(
+    target: Target, layout: Layout, mem: Memory, size: int, feature: str, forms: tuple[bool, ...]
+) -> Plan | None:
     """A plan with fewer instructions than plain vector accesses, or None."""
-    element = element_of(op.inputs[1].type if op.kind == "local_store" else op.result.type)
-    if element.bytes != 2 or feature not in low.target.features:
+    if size != 2 or feature not in target.features:
         return None
     plain = len(shared_runs(layout, mem, 2))
     plans = [p for form in forms if (p := plan(layout, mem, form)) is not None and len(p.words) < plain]
     return min(plans, key=lambda p: len(p.words), default=None)
 
 
+def load_plan(target: Target, layout: Layout, mem: Memory, size: int) -> Plan | None:
+    """How a tile is loaded by matrices; None where plain loads are no more."""
+    return _better(target, layout, mem, size, "ldmatrix", (False, True))
+
+
+def store_plan(target: Target, layout: Layout, mem: Memory, size: int) -> Plan | None:
+    """How a tile is stored by matrices; None where plain stores are no more, or where copies must not store."""
+    if any(layout.free_masks().values()):
+        return None
+    return _better(target, layout, mem, size, "stmatrix", (False, True))
+
+
 def local_load(low: Lowering, op: Op) -> None:
     layout, (_, mem) = layout_of(op.result), buffer_type(op.inputs[0])
-    p = _better(low, op, layout, mem, "ldmatrix", (False, True))
+    p = load_plan(low.target, layout, mem, element_of(op.result.type).bytes)
     if p is None:
         buffer.local_load(low, op)
         return
@@ -90,8 +104,7 @@ def local_load(low: Lowering, op: Op) -> None:
 
 def local_store(low: Lowering, op: Op) -> None:
     layout, (_, mem) = layout_of(op.inputs[1]), buffer_type(op.inputs[0])
-    copies = any(layout.free_masks().values())
-    p = None if copies else _better(low, op, layout, mem, "stmatrix", (False, True))
+    p = store_plan(low.target, layout, mem, element_of(op.inputs[1].type).bytes)
     if p is None:
         buffer.local_store(low, op)
         return

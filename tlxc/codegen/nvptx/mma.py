@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tlxc.codegen.simt.buffer import buffer_type
+from tlxc.codegen.simt.buffer import buffer_type, offset_terms
 from tlxc.codegen.simt.lowering import Lower, Lowering, layout_of, register_of
 from tlxc.errors import InternalError
 from tlxc.ir.core import Op, Value
@@ -112,18 +112,26 @@ def operand(mem: Memory, k_dim: int, elem: int) -> Operand:
 
 
 def _descriptor(low: Lowering, buf: Value, form: Operand, warpgroup_bytes: int) -> str:
-    """64-bit descriptor of the buffer's first tile for this warpgroup."""
+    """64-bit descriptor of the buffer's first tile for this warpgroup.
+
+    What no loop changes comes first: the masked start with the field above it.  Run-time multiples of 16 bytes are
+    added to it, which cannot carry: all of shared memory is less than 2**14 of them.
+    """
     w = low.w
-    address = w.add(w.assign("ptrtoint ptr addrspace(3) @smem to i32"), low.scalar(buf))
+    fixed, terms = offset_terms(low, buf)
     if warpgroup_bytes:
-        group = w.assign(f"lshr i32 {low.warp}, 2")
-        address = w.add(address, w.assign(f"mul i32 {group}, {warpgroup_bytes}"))
+        terms = [*terms, (w.assign(f"lshr i32 {low.warp}, 2"), warpgroup_bytes)]
+    address = w.add(w.assign("ptrtoint ptr addrspace(3) @smem to i32"), str(fixed))
+    for name, step in terms:
+        if step % 16:
+            address = w.add(address, w.assign(f"mul i32 {name}, {step}"))
     start = w.assign(f"and i32 {w.assign(f'lshr i32 {address}, 4')}, {0x3FFF}")
-    return w.assign(f"or i64 {w.assign(f'zext i32 {start} to i64')}, {_signed64(form.fields)}")
-
-
-def _signed64(x: int) -> int:
-    return x - (1 << 64) if x >> 63 else x
+    start = w.assign(f"or i32 {start}, {form.fields & 0xFFFFFFFF}")
+    for name, step in terms:
+        if step % 16 == 0:
+            start = w.add(start, w.assign(f"mul i32 {name}, {step >> 4}"))
+    above = form.fields >> 32 << 32
+    return w.assign(f"or i64 {w.assign(f'zext i32 {start} to i64')}, {above - (1 << 64) if above >> 63 else above}")
 
 
 def wgmma(low: Lowering, op: Op) -> None:
@@ -197,7 +205,7 @@ def _multiply(low: Lowering, op: Op, wait: str) -> list[str]:
     args = [("float", acc[r]) for r in order] if acc is not None else []
     low.fenced = "" if wait else low.w.block
     if not wait:
-        low.in_flight.append((low.w.block, [x for t, x in source.inputs if t == "i32"]))
+        low.in_flight.append((low.w.block, source.held))
     out = [""] * count
     values = low.w.asm_values(["float"] * count, " ".join(lines), ",".join(constraints), args + inputs)
     for r, x in zip(order, values):
@@ -224,6 +232,7 @@ class _Shared:
         self.form = operand(buffer_type(a)[1], 1, element_of(a.type).bytes)
         self.transposed = (self.form.transposed,)
         self.inputs = [("i64", _descriptor(low, a, self.form, self.form.offset(64, 0) if groups > 1 else 0))]
+        self.held: list[str] = []  # registers that the dot reads while it runs
 
     def step(self, row: int, k0: int, first: int) -> tuple[str, str]:
         """(instructions before, operand) of a tile's step; its inputs begin at operand `first`."""
@@ -239,7 +248,8 @@ class _Registers:
         self.half = STEP_BYTES // elem // 2
         self.transposed: tuple[bool, ...] = ()  # there is no flag
         self.number = {coords: i for i, coords in enumerate(words)}
-        self.inputs = [("i32", x) for x in words.values()]
+        self.held = list(words.values())
+        self.inputs = [("i32", x) for x in self.held]
 
     def step(self, row: int, k0: int, first: int) -> tuple[str, str]:
         words = [f"${first + self.number[row + i, k0 + j]}" for j in (0, self.half) for i in (0, 8)]

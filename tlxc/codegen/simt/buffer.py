@@ -62,6 +62,9 @@ def add_offsets(low: Lowering, a: str, b: str) -> str:
     return str(int(a) + int(b)) if a.isdigit() and b.isdigit() else low.w.add(a, b)
 
 
+_SAME_PLACE = ("local_trans", "local_reinterpret", "local_slice")  # views of one buffer
+
+
 @lowers("local_trans", "local_reinterpret")
 def same_bytes(low: Lowering, op: Op) -> None:
     low.set(op.result, low.get(op.inputs[0]))
@@ -69,9 +72,34 @@ def same_bytes(low: Lowering, op: Op) -> None:
 
 @lowers("local_slice")
 def local_slice(low: Lowering, op: Op) -> None:
+    low.set(op.result, [add_offsets(low, low.scalar(op.inputs[0]), str(_slice_start(op)))])
+
+
+def _slice_start(op: Op) -> int:
+    """Bytes from the start of a buffer to a part of it."""
     t, mem = buffer_type(op.inputs[0])
-    start = mem.offset(op.attrs["offsets"]) * t.dtype.bytes
-    low.set(op.result, [add_offsets(low, low.scalar(op.inputs[0]), str(start))])
+    return mem.offset(op.attrs["offsets"]) * t.dtype.bytes
+
+
+def offset_terms(low: Lowering, v: Value) -> tuple[int, list[tuple[str, int]]]:
+    """The byte offset of a buffer as a sum: (what is known, [(run-time number, bytes per one of it), ...])."""
+    op = v.op
+    if op is None or op.kind not in ("local_alloc", "local_view", *_SAME_PLACE):
+        offset = low.scalar(v)
+        return (int(offset), []) if offset.isdigit() else (0, [(offset, 1)])
+    if op.kind == "local_alloc":
+        stride = op.attrs.get("copy_stride")
+        return int(op.attrs["offset"]), [(low.copy, stride)] if stride else []
+    fixed, terms = offset_terms(low, op.inputs[0])
+    if op.kind == "local_slice":
+        return fixed + _slice_start(op), terms
+    if op.kind == "local_view":
+        (t, _), i = buffer_type(op.inputs[0]), low.scalar(op.inputs[1])
+        if i.isdigit():
+            return fixed + t.tile_offset(int(i)), terms
+        step = (i, t.pitch or t.tile_bytes) if t.group == 1 else (_tile_offset(low, t, i), 1)
+        return fixed, [*terms, step]
+    return fixed, terms
 
 
 def shared_pointer(low: Lowering, v: Value, extra: int = 0) -> str:

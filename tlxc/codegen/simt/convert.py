@@ -79,17 +79,46 @@ def _span(vectors: list[int]) -> list[int]:
     return out
 
 
+Source = tuple[int, int]  # a register of the source, and what is added (XOR) to the lane that it is read from
+
+
+@cache
+def sources(a: Layout, b: Layout) -> tuple[tuple[Source, ...], ...]:
+    """Per destination register what is fetched for it: the first, and what selects may take in its place."""
+    p = plan(a, b)
+    choices, f2_registers, out = _choices(p), len(b.reg), []
+    for r in range(b.registers):
+        repetition = r >> f2_registers << len(a.reg)
+        s, m = _image(p.register, r & ((1 << f2_registers) - 1))
+        out.append(tuple(((s ^ g) | repetition, m) for g in choices))
+    return tuple(out)
+
+
+def _choices(p: Plan) -> list[int]:
+    """What a thread may add to the register of a source; 0 first."""
+    return _span([s for s, _ in (*p.lane, *p.warp) if s])
+
+
+def _leaves_lane(p: Plan) -> bool:
+    return any(m != 1 << i for i, (_, m) in enumerate(p.lane)) or any(m for _, m in (*p.warp, *p.register))
+
+
+def shuffles(a: Layout, b: Layout, size: int) -> int:
+    """Shuffles of each thread on the way from a to b, for elements of `size` bytes."""
+    fetched = {source for one in sources(a, b) for source in one} if _leaves_lane(plan(a, b)) else ()
+    return len(fetched) * (2 if size == 8 else 1)
+
+
 @lowers("convert_layout")
 def convert_layout(low: Lowering, op: Op) -> None:
     source = op.inputs[0]
     a, b = layout_of(source), layout_of(op.result)
     names, element = low.get(source), element_of(source.type)
     p = plan(a, b)
-    mixed = [s for s, _ in (*p.lane, *p.warp) if s]
-    pick = low.thread_linear(tuple(s for s, _ in p.lane), tuple(s for s, _ in p.warp)) if mixed else "0"
-    moves = any(m != 1 << i for i, (_, m) in enumerate(p.lane)) or any(m for _, m in (*p.warp, *p.register))
+    choices, moves = _choices(p), _leaves_lane(p)
+    pick = low.thread_linear(tuple(s for s, _ in p.lane), tuple(s for s, _ in p.warp)) if len(choices) > 1 else "0"
     lane = low.thread_linear(tuple(m for _, m in p.lane), tuple(m for _, m in p.warp)) if moves else ""
-    fetched: dict[tuple[int, int], str] = {}
+    fetched: dict[Source, str] = {}
 
     def fetch(register: int, constant: int) -> str:
         if not moves:
@@ -101,14 +130,12 @@ def convert_layout(low: Lowering, op: Op) -> None:
             )
         return fetched[register, constant]
 
-    tests = {g: low.w.assign(f"icmp eq i32 {pick}, {g}") for g in _span(mixed)[1:]}
-    f2_registers, out = len(b.reg), []
-    for r in range(b.registers):
-        repetition = r >> f2_registers << len(a.reg)
-        s, m = _image(p.register, r & ((1 << f2_registers) - 1))
-        value = fetch(s | repetition, m)
-        for g, test in tests.items():
-            other = fetch((s ^ g) | repetition, m)
-            value = low.w.assign(f"select i1 {test}, {low.llvm(source)} {other}, {low.llvm(source)} {value}")
+    tests = [low.w.assign(f"icmp eq i32 {pick}, {g}") for g in choices[1:]]
+    out = []
+    for first, *others in sources(a, b):
+        value = fetch(*first)
+        for test, other in zip(tests, others):
+            x = fetch(*other)
+            value = low.w.assign(f"select i1 {test}, {low.llvm(source)} {x}, {low.llvm(source)} {value}")
         out.append(value)
     low.set(op.result, out)

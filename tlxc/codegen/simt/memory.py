@@ -11,6 +11,7 @@ from functools import cache
 from tlxc.ir.core import Op, Value
 from tlxc.ir.layout import Layout, components
 from tlxc.ir.types import Pointer, Tensor, element_of
+from tlxc.passes.axis import AxisInfo
 
 from .emitter import Access
 from .lowering import Lowering, layout_of, lowers, register_of
@@ -43,17 +44,25 @@ def _paired(layout: Layout, dim: int, v: int, where: dict[tuple[int, ...], int])
     )
 
 
-def access_runs(low: Lowering, pointer: Value, mask: Value | None, layout: Layout) -> tuple[tuple[int, ...], ...]:
+def access_limits(info: AxisInfo, pointer: Value, mask: Value | None) -> dict[str, int]:
+    """Elements along the fastest dimension that one access may cover, by the fact that says so."""
+    p = element_of(pointer.type)
+    assert isinstance(p, Pointer)
+    dim = info.order(pointer)[0]
+    limits = {
+        "contiguity": info.contiguity(pointer, dim),
+        "alignment": info.divisibility(pointer, dim) // p.dtype.bytes,
+    }
+    return limits if mask is None else {**limits, "mask": info.constancy(mask, dim)}
+
+
+def access_runs(info: AxisInfo, pointer: Value, mask: Value | None, layout: Layout) -> tuple[tuple[int, ...], ...]:
     """Groups of registers that one access serves."""
     p = element_of(pointer.type)
     assert isinstance(p, Pointer)
-    dim = low.info.order(pointer)[0]
-    size = p.dtype.bytes
-    limit = min(low.info.contiguity(pointer, dim), low.info.divisibility(pointer, dim) // size, MAX_BYTES // size)
-    if mask is not None:
-        limit = min(limit, low.info.constancy(mask, dim))
+    limit = min(*access_limits(info, pointer, mask).values(), MAX_BYTES // p.dtype.bytes)
     limit = 1 << (max(1, limit).bit_length() - 1)
-    return runs(layout, dim, limit)
+    return runs(layout, info.order(pointer)[0], limit)
 
 
 # ------------------------------------------------------------------------------------------------ ops
@@ -83,7 +92,8 @@ def load(low: Lowering, op: Op) -> None:
     pointer, mask, other = op.operands
     assert pointer is not None
     element = element_of(op.result.type)
-    groups = access_runs(low, pointer, mask, layout_of(op.result)) if isinstance(op.result.type, Tensor) else ((0,),)
+    tile = isinstance(op.result.type, Tensor)
+    groups = access_runs(low.info, pointer, mask, layout_of(op.result)) if tile else ((0,),)
     addresses = low.get(pointer)
     masks = low.get(mask) if mask is not None else None
     words = []
@@ -104,7 +114,7 @@ def store(low: Lowering, op: Op) -> None:
     owner = low.owner(layout)
     addresses = low.get(pointer)
     masks = low.get(mask) if mask is not None else None
-    for group in access_runs(low, pointer, mask, layout):
+    for group in access_runs(low.info, pointer, mask, layout):
         first = group[0]
         predicate = low.both(owner, masks[first] if masks else None)
         access = _access(low, op, addresses[first], predicate, len(group), element.bytes)

@@ -161,12 +161,12 @@ row(
     "buf",
     1,
     "",
-    "pinned",
+    "pinned converts",
     traits="reads_shared convergent",
     verify=_access,
     kinds="bool int uint float",
     doc="Shared memory to registers: `ld.shared` as wide as both layouts allow, or `ldmatrix`.  `pinned`: the result's "
-    "layout is the user's.",
+    "layout is the user's.  `converts`: the second half of a layout conversion.",
 )
 row(
     "local_gather",

@@ -56,10 +56,19 @@ def charge(launch: Launch, op: Op, values: list[Any]) -> Charge:
     found = _EFFECTS.get(op.kind)
     if found is not None:
         return found(launch, op, values)
-    if op.kind in _FREE or OPS[op.kind].has("relabel"):
+    if op.kind in _FREE or OPS[op.kind].has("relabel") or _only_renamed(op):
         return Charge("", 0, 0)
     t = op.results[0].type if op.results else None
     return _tile(launch, op, t) if isinstance(t, Tensor) else Charge("", 0, launch.timing.scalar)
+
+
+def _only_renamed(op: Op) -> bool:
+    """Casts from one integer type to another of the same width."""
+    if op.kind != "cast":
+        return False
+    source, to = (element_of(v.type) for v in (op.inputs[0], op.result))
+    integers = all(isinstance(t, DType) and t.is_int for t in (source, to))
+    return integers and source.bits == to.bits
 
 
 def _tile(launch: Launch, op: Op, result: Tensor) -> Charge:

@@ -7,20 +7,20 @@ as many registers again and a move for each of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePath
 
-from tlxc.errors import Location
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.table import traits
 from tlxc.ir.types import Tensor
+
+from .note import Note, place_name
 
 ACCUMULATOR = 2  # operand of dot and async_dot
 # (region, position in it), the body of the kernel first
 Path = tuple[tuple[Region, int], ...]
 
 
-def copied_accumulators(module: Module) -> list[str]:
-    """One sentence for every dot of wgmma whose old accumulator lives on.  Tensors have layouts."""
+def copied_accumulators(module: Module) -> list[Note]:
+    """One note for every dot of wgmma whose old accumulator lives on.  Tensors have layouts."""
     paths = dict(_paths(module.body, ()))
     homes = {arg: r for r in _regions(module.body) for arg in r.args}
     users: dict[Value, list[Op]] = {}
@@ -80,20 +80,16 @@ def _repeated(path: Path) -> bool:
     return any(region.ops[i].kind in ("for", "while") for region, i in path)
 
 
-def _note(dot: Op, v: Value, again: Op) -> str:
+def _note(dot: Op, v: Value, again: Op) -> Note:
     assert isinstance(v.type, Tensor) and v.type.layout is not None
     name = f"`{v.name}`" if v.name else "the accumulator"
     if again is dot:
         where = "in the next trip of the loop"
     else:
         carried = again.kind == "yield"
-        where = "as a variable of a loop or `if`" if carried else f"by {again.kind} at {_place(again.loc)}"
-    count = v.type.layout.registers
-    return (
-        f"{_place(dot.loc)}: {name} is copied before this dot, {count} registers of each thread, since it is used "
-        f"again {where}"
+        where = "as a variable of a loop or `if`" if carried else f"by {again.kind} at {place_name(again.loc)}"
+    text = (
+        f"{name} is copied before this dot, {v.type.layout.registers} registers of each thread, since it is used again "
+        f"{where}"
     )
-
-
-def _place(loc: Location | None) -> str:
-    return f"{PurePath(loc.file).name}:{loc.line}" if loc is not None else "an op of the compiler"
+    return Note("copy", text, dot.loc)

@@ -1,6 +1,6 @@
 """A linear layer as an operator of torch: act(x @ weight^T + bias) + residual in one kernel, that of hopper_gemm_fused.
 
-python examples/training/linear.py           runs on a GPU; without one, in the simulator on CPU tensors
+python examples/operators/linear.py           runs on a GPU; without one, in the simulator on CPU tensors
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 import hopper_gemm_fused  # noqa: E402
 
 
-@tlxc.torch_op("tlxc_linear::linear")
+@tlxc.torch_op("tlxc_examples::linear")
 def linear(
     x: Tensor,
     weight: Tensor,
