@@ -263,16 +263,24 @@ def as_stored(name, x):
     )
 
 
-def _check_extras(c, by_columns, bias, residual) -> None:
-    if bias is not None and (by_columns or bias.shape != c.shape[1:] or bias.stride(0) != 1):
+def _check(a, b, c, bias, residual) -> None:
+    shapes = tuple(map(tuple, (a.shape, b.shape, c.shape)))
+    if c.dim() != 2 or shapes[0][1:] != shapes[1][:1] or shapes[2] != shapes[0][:1] + shapes[1][1:]:
         raise ValueError(
-            f"A bias of shape {tuple(bias.shape)} does not go with c of shape {tuple(c.shape)} and strides "
-            f"{c.stride()}; it has one element for each column, one after the other, and the rows of c are contiguous."
+            f"Tensors of shapes {shapes[0]}, {shapes[1]} and {shapes[2]} are no a, b and c of a product, which are "
+            "(M, K), (K, N) and (M, N)."
         )
-    if residual is not None and (residual.shape, residual.dtype) != (c.shape, c.dtype):
+    layout = f"c of shape {shapes[2]}, strides {c.stride()} and {c.dtype}"
+    if bias is not None and (bias.shape != c.shape[1:] or bias.stride(0) != 1 or c.stride(1) != 1):
         raise ValueError(
-            f"A residual of shape {tuple(residual.shape)} and {residual.dtype} does not go with c of shape "
-            f"{tuple(c.shape)} and {c.dtype}; shape and dtype must be those of c."
+            f"A bias of shape {tuple(bias.shape)} and strides {bias.stride()} does not go with {layout}; it has one "
+            "element for each column, one after the other, and the rows of c are contiguous."
+        )
+    contiguous = 1 if c.stride(1) == 1 else 0
+    if residual is not None and (residual.shape, residual.dtype, residual.stride(contiguous)) != (c.shape, c.dtype, 1):
+        raise ValueError(
+            f"A residual of shape {tuple(residual.shape)}, strides {residual.stride()} and {residual.dtype} does not "
+            f"go with {layout}; shape and dtype must be the same, and dimension {contiguous} contiguous."
         )
 
 
@@ -281,12 +289,10 @@ def prepare(a, b, c, bias=None, residual=None, alpha=None, activation="", **cons
     bfloat16; c and the residual: these or float32.  Of matrices rows or columns are contiguous; starts and the other
     stride are multiples of 16 bytes.  activation: "", "relu", "silu", "gelu" or "gelu_tanh".  The tensor maps are made
     once."""
+    _check(a, b, c, bias, residual)
     stored, by_columns = as_stored("c", c)
-    _check_extras(c, by_columns, bias, residual)
     if by_columns:  # C^T = B^T @ A^T
         a, b, residual = b.mT, a.mT, None if residual is None else residual.mT
-    if residual is not None and as_stored("residual", residual)[1]:
-        residual = residual.contiguous()
     (m, k), n = a.shape, b.shape[1]
     (a, A_TRANSPOSED), (b, B_TRANSPOSED) = as_stored("a", a), as_stored("b", b)
     if k == 0:  # there are no elements to describe, and nothing reads these

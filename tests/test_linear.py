@@ -96,18 +96,27 @@ def test_compiled(simulated: None, dynamic: bool) -> None:
 
 def test_what_does_not_go_together(simulated: None) -> None:
     x, weight, bias, residual = operands("cpu", (24, 40), 16, torch.float16)
+    c = "c of shape (24, 16), strides (16, 1) and torch.float16"
     bias_message = (
-        "A bias of shape (8,) does not go with c of shape (24, 16) and strides (16, 1); it has one element for each "
-        "column, one after the other, and the rows of c are contiguous."
+        f"A bias of shape (8,) and strides (1,) does not go with {c}; it has one element for each column, one after "
+        "the other, and the rows of c are contiguous."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(bias_message)}$"):
         example.linear(x, weight, bias[:8])
     residual_message = (
-        "A residual of shape (24, 16) and torch.float32 does not go with c of shape (24, 16) and torch.float16; shape "
-        "and dtype must be those of c."
+        f"A residual of shape (24, 16), strides (16, 1) and torch.float32 does not go with {c}; shape and dtype must be "
+        "the same, and dimension 1 contiguous."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(residual_message)}$"):
         example.linear(x, weight, None, None, residual.float())
+    product_message = (
+        "Tensors of shapes (24, 32), (40, 16) and (24, 16) are no a, b and c of a product, which are (M, K), (K, N) "
+        "and (M, N)."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(product_message)}$"):
+        example.linear(x[:, :32], weight)
+    with pytest.raises(ValueError, match="multiples? of 16 bytes"):
+        example.linear(x[:, :36].contiguous(), weight[:, :36].contiguous())
     with pytest.raises(tlxc.CompileError, match="no activation is called 'tanh'"):
         example.linear(x, weight, None, "tanh")
 

@@ -29,8 +29,9 @@ def linear(
     None, "relu", "silu", "gelu" or "gelu_tanh"."""
     y = _result(x, weight)
     if y.numel():
+        bias = None if bias is None else bias.contiguous()
         rows, out = x.reshape(-1, x.shape[-1]), y.view(-1, y.shape[-1])
-        residual = None if residual is None else residual.reshape(out.shape)
+        residual = None if residual is None else residual.reshape(out.shape).contiguous()
         hopper_gemm_fused.launch(rows, weight.mT, out, bias=bias, residual=residual, activation=activation or "")
     return y
 
