@@ -162,6 +162,19 @@ def test_launch_takes_tensors_as_they_are_strided(stored: tuple[bool, bool, bool
     assert torch.equal(c.double(), a.double() @ b.double())
 
 
+def test_a_residual_by_columns_like_the_result() -> None:
+    torch, example = pytest.importorskip("torch"), importlib.import_module("hopper_gemm_fused")
+    a, b, residual = (torch.randint(-2, 3, shape).half() for shape in ((136, 40), (40, 72), (72, 136)))
+    c = torch.empty(72, 136, dtype=torch.float16).mT
+    with tlxc.simulate():
+        example.launch(a, b, c, residual=residual.mT, activation="relu", **SMALL)
+        with pytest.raises(ValueError, match="and dimension 0 contiguous"):
+            example.launch(a, b, c, residual=residual.mT.contiguous(), **SMALL)
+        with pytest.raises(ValueError, match="the rows of c are contiguous"):
+            example.launch(a, b, c, bias=b[0], **SMALL)
+    assert torch.equal(c.double(), example.reference(torch, a, b, residual=residual.mT, activation="relu"))
+
+
 SIMULATED: list[dict[str, Any]] = [
     {"extras": (), "activation": "relu"},
     {"extras": ("bias",), "activation": "", "STAGES": 3},

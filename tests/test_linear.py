@@ -104,8 +104,8 @@ def test_what_does_not_go_together(simulated: None) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(bias_message)}$"):
         example.linear(x, weight, bias[:8])
     residual_message = (
-        f"A residual of shape (24, 16), strides (16, 1) and torch.float32 does not go with {c}; shape and dtype must be "
-        "the same, and dimension 1 contiguous."
+        f"A residual of shape (24, 16), strides (16, 1) and torch.float32 does not go with {c}; shape and dtype must "
+        "be the same, and dimension 1 contiguous."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(residual_message)}$"):
         example.linear(x, weight, None, None, residual.float())
