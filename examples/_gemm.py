@@ -31,11 +31,16 @@ def tile_origin(tile, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.conste
 
 
 def column_parts(x, width: tl.constexpr):
-    """A tile as a tuple of tiles of `width` columns; no data moves."""
-    if x.shape[1] == width:
+    """A tile as a tuple of tiles of `width` columns, a power of two; no data moves."""
+    PARTS: tl.constexpr = x.shape[1] // width
+    if PARTS == 1:
         return (x,)
-    left, right = x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
-    return column_parts(left, width) + column_parts(right, width)
+    ODD: tl.constexpr = PARTS // (PARTS & -PARTS)
+    WAYS: tl.constexpr = ODD if ODD > 1 else 2
+    found = ()
+    for part in x.reshape(x.shape[0], WAYS, x.shape[1] // WAYS).permute(0, 2, 1).split():
+        found += column_parts(part, width)
+    return found
 
 
 def descriptors(a: Any, b: Any, c: Any, *blocks: Sequence[int]) -> list[tlxc.TensorDescriptor]:
@@ -53,9 +58,11 @@ def example(grid: int, *blocks: Sequence[int], k: int = 512, **constants: Any) -
     return (grid,), dict(zip(("a_desc", "b_desc", "c_desc"), described)) | dict(M=m, N=n, K=k) | constants
 
 
-def check(torch: Any, launch: Callable[..., None], **constants: Any) -> None:
+def check(
+    torch: Any, launch: Callable[..., None], shapes: Sequence[tuple[int, int, int]] = SHAPES, **constants: Any
+) -> None:
     """`launch(a, b, c, **constants)` against float64, on whole tiles, ragged ones, single ones, and without a K."""
-    for m, n, k in SHAPES:
+    for m, n, k in shapes:
         for dtype in (torch.float16, torch.bfloat16):
             a = torch.randn(m, k, device="cuda", dtype=dtype)
             b = torch.randn(k, n, device="cuda", dtype=dtype)

@@ -219,11 +219,29 @@ def test_wgmma_reads_16_bit_operands_of_either_major(turn_a: bool, turn_b: bool)
     assign(k)
 
 
+@pytest.mark.parametrize("columns", [8, 24, 40, 72, 136, 200, 248])
+def test_where_no_swizzle_fits_wgmma_reads_columns_of_16_bytes(columns: int) -> None:
+    """Only buffers that it reads lie so: TMA fills plain rows by fewer copies."""
+    k = BufferKernel()
+    read, other = k.view(k.alloc((32, columns), count=2)), k.alloc((32, columns))
+    k.async_dot(k.alloc((64, 32)), read)
+    assign(k)
+    assert memory_of(read) == swizzled((32, columns), 2, 16) and swizzle_width(memory_of(read), 2) == 16
+    assert memory_of(other) == row_major((32, columns))
+
+
 def test_wgmma_refusals() -> None:
     k = BufferKernel()
-    k.async_dot(k.alloc((64, 64)), k.alloc((64, 40)))
+    k.async_dot(k.alloc((64, 64)), k.alloc((64, 40), layout=row_major((64, 40))))
     error = refused(k)
-    assert error.summary == "wgmma cannot read operand B from this buffer" and "no swizzle" in error.found
+    assert error.summary == "wgmma cannot read operand B from this buffer"
+    assert error.found == (
+        "a buffer (64, 40) of tl.float16 laid out as 64x40 i[]x64*40 j[1,2,4]x5*8: its rows are plain"
+    )
+    assert error.allowed == (
+        "a swizzle of 32, 64 or 128 bytes, or columns of 16 bytes without one: the contiguous extent in units of "
+        "these, the other in units of 8; 16-bit elements contiguous along K, M or N, wider and narrower ones along K"
+    )
     k = BufferKernel()
     k.async_dot(k.alloc((64, 64), float32), k.alloc((64, 64), float32))
     error = refused(k)

@@ -27,6 +27,7 @@ REFUSED = {  # example -> start of a target's name -> the error
     "hopper_gemm_streamk": _WGMMA,
     "hopper_gemm_splitk": {"gfx9": "an mbarrier does not exist on"} | _WGMMA,
     "hopper_gemm_skinny": _WGMMA,
+    "hopper_gemm_fused": _WGMMA,
     "hopper_gemm_pipelined": _WGMMA,
     "hopper_gemm_cooperative": _WGMMA,
     "hopper_gemm_pingpong": _WGMMA,

@@ -822,7 +822,7 @@ k.py:+1:5: error: only a tuple can be unpacked
   +1 |     a, b = tl.arange(0, 2)
      |     ^~~~
   found: a tile (2,) of tl.int32
-  fix: take a tile apart with tl.split, which halves a last extent of 2
+  fix: take a tile apart with tl.split, along a last extent of 2 or odd
 """)
 def unpack_tile(x):
     a, b = tl.arange(0, 2)

@@ -214,7 +214,7 @@ CASES: list[tuple[str, Callable[[Kernel], Any], str]] = [
         "error: a run-time value cannot be iterated or unpacked\n"
         "  found: a tile (2,) of tl.int32\n"
         "  allowed: `range`, `tl.range`, `tl.static_range` and tuples\n"
-        "  fix: take a tile apart with tl.split, which halves a last extent of 2",
+        "  fix: take a tile apart with tl.split, along a last extent of 2 or odd",
     ),
     (
         "index",
@@ -442,9 +442,9 @@ CASES: list[tuple[str, Callable[[Kernel], Any], str]] = [
     (
         "split_extent",
         lambda k: k.tile(tl.int32, 4, 4).split(),
-        "error: split halves a last axis of extent 2\n"
+        "error: split takes a last axis of extent 2, or an odd one, apart\n"
         "  found: a tile (4, 4) of tl.int32\n"
-        "  allowed: rank 2 or more with a last extent of 2\n"
+        "  allowed: rank 2 or more with a last extent of 2, 3, 5, 7, ..\n"
         "  fix: bring the axis there first: x.reshape(M, 2, N // 2).permute(0, 2, 1).split() halves N columns",
     ),
     # reductions

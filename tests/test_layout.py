@@ -194,6 +194,7 @@ def test_shape_operations(rng: Random) -> None:
     p, s, j, e, o = L.permute(a, order), L.slice_(a, axis), L.join(a), L.expand(a, axis), L.collapse(a, ones)
     assert L.permute(p, tuple(order.index(d) for d in range(rank))).key is a.key
     assert L.split(j) is a and L.squeeze(e, axis) is a
+    assert L.stack(a, 2) is j and all(L.split(L.stack(a, n)) is a for n in (1, 3, 5))
     assert L.collapse(a, a.shape) is a
     for lane, warp in threads(a)[:: rng.choice((1, 3))]:
         mine = held(a, lane, warp)
@@ -258,7 +259,7 @@ def test_refused_shape_operations() -> None:
         (lambda: L.squeeze(a, 1), "must be 1"),
         (lambda: L.collapse(a, (8, 2)), "does not broadcast"),
         (lambda: L.permute(a, (0, 0)), "once"),
-        (lambda: L.split(L.blocked((2, 16))), "extent 2"),
+        (lambda: L.split(L.blocked((2, 16))), "extent 2 or an odd one"),
         (lambda: L.split(a), "spreads the last dimension"),
         (lambda: L.blocked((16, 2), None, 1, 32, 6), "not a power of two"),
         (lambda: L.blocked((0, 2)), "positive"),

@@ -128,6 +128,15 @@ GOLDEN = [
     Golden("hopper_gemm_ws", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6, arrivals=2),
     Golden("hopper_gemm_ws", ((64, 64), (64, 128), (64, 64)), {"64x256x16": 4}, loads=6, arrivals=3,
            options={"CTAS": 2, "ctas_per_cga": (2, 1, 1)}),
+    Golden("hopper_gemm_fused", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6),
+    Golden("hopper_gemm_fused", ((64, 64), (64, 256), (64, 64)), {"64x256x16": 4}, loads=6,
+           options={"A_TRANSPOSED": True}),
+    Golden("hopper_gemm_fused", ((64, 64), (256, 64), (64, 64)), {"64x256x16": 4}, loads=3,
+           options={"B_TRANSPOSED": True}),
+    Golden("hopper_gemm_fused", ((64, 64), (256, 64), (64, 64)), {"64x256x16": 4}, loads=3,
+           options={"A_TRANSPOSED": True, "B_TRANSPOSED": True}),
+    Golden("hopper_gemm_fused", ((64, 128), (128, 64), (128, 64)), {"64x128x16": 8}, loads=3,
+           options={"A_TRANSPOSED": True, "B_TRANSPOSED": True, "BN": 128, "STAGES": 5, "TURNS": True}),
     Golden("hopper_gemm_cooperative", _WHOLE, {"64x256x16": 4}, loads=5, barriers=1),
     Golden("hopper_gemm_pingpong", ((128, 64), (64, 128), (128, 64)), {"64x128x16": 8}, loads=3),
     Golden("hopper_gemm_pipelined", _WHOLE, {"64x256x16": 4}, loads=5, barriers=1, producer=False),
@@ -212,6 +221,29 @@ def test_registers_are_moved_from_the_producer_to_the_consumers() -> None:
         code, _ = parse(golden.sass())
         counts = Counter(name for name, _ in code if name.startswith("USETMAXREG"))
         assert counts["USETMAXREG.DEALLOC.CTAPOOL"] == 1 and counts["USETMAXREG.TRY_ALLOC.CTAPOOL"] >= 1
+
+
+# (activation, instructions per element of C beyond those of a bare epilogue, of them for the special function unit)
+EPILOGUES = [("relu", 1.2, 0), ("silu", 11, 1), ("gelu", 15, 0), ("gelu_tanh", 15, 1)]
+
+
+@pytest.mark.parametrize(("activation", "most", "special"), EPILOGUES)
+def test_an_epilogue_leaves_the_main_loop_alone(activation: str, most: float, special: int) -> None:
+    """Bias and residual are read after it, in words; nothing spills, and activations have no division or branch."""
+    module = importlib.import_module("hopper_gemm_fused")
+    a, b, c = (tlxc.TensorDescriptor(tl.float16, (SIZE, SIZE), (SIZE, 1), x) for x in ((64, 64), (64, 256), (64, 64)))
+    bias = tlxc.TensorDescriptor(tl.float16, (SIZE,), (1,), (256,))
+    options = {"bias_desc": bias, "residual_desc": c, "STAGES": 3, "target": "sm_90"}
+    made, plain = (module.gemm.warmup(a, b, c, SIZE, SIZE, SIZE, ACTIVATION=x, **options) for x in (activation, ""))
+    sass, bare = (disassemble(x.asm["cubin"]) for x in (made, plain))
+    assert not made.notes and made.spill_bytes == 0 and not re.search(r"\b(STL|LDL)\b", sass)
+    (loop,) = loops_around(sass, "HGMMA")
+    assert loop.products() == {"64x256x16": 4} and loop.count("WARPGROUP.DEPBAR") == 1
+    assert loop.moves() <= MOST_MOVES and loop.count("LDS", "STS", "LDG", "STG", "MEMBAR", "FENCE", "SHFL", "R2UR") == 0
+    (code, _), (rest, _) = parse(sass), parse(bare)
+    assert len(code) - len(rest) <= most * 128  # elements of a thread
+    counts = [sum(name.startswith("MUFU") for name, _ in found) for found in (code, rest)]
+    assert counts[0] - counts[1] == special * 128 and not any(name.startswith("CALL") for name, _ in code)
 
 
 @tlxc.kernel

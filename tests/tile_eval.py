@@ -144,7 +144,7 @@ class Machine:
         return [np.stack(x, -1)]
 
     def do_split(self, op: Op, x: list[Any]) -> list[Any]:
-        return [x[0][..., 0], x[0][..., 1]]
+        return [x[0][..., i] for i in range(x[0].shape[-1])]
 
     def do_convert_layout(self, op: Op, x: list[Any]) -> list[Any]:
         return [x[0]]

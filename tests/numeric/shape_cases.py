@@ -123,6 +123,16 @@ def rotary(t):
     return tl.join(high, low).permute(0, 2, 1).reshape(t.shape)
 
 
+def thirds(t):
+    first, second, third = t.reshape((t.shape[0], 3, t.shape[1] // 3)).permute(0, 2, 1).split()
+    return tl.join(tl.join(third, first), tl.join(second, third))
+
+
+def fifths_of_rows(t):
+    parts = t.reshape((5, t.shape[0] // 5, t.shape[1])).permute(1, 2, 0).split()
+    return tl.join(parts[4], parts[1])
+
+
 def flat_and_back(t):
     return t.reshape((t.shape[0] * t.shape[1],)).reshape((t.shape[1], t.shape[0])).T.reshape(t.shape)
 
@@ -151,12 +161,25 @@ CHAINS: dict[Any, tuple[str, Callable[[Array], Array]]] = {
 }
 
 
+def _thirds(t: Array) -> Array:
+    first, second, third = np.split(t, 3, 1)
+    return np.stack([np.stack([third, first], 2), np.stack([second, third], 2)], 3)
+
+
+# Of shapes with an odd factor.
+ODD_CHAINS: dict[Any, tuple[str, Callable[[Array], Array]]] = {
+    thirds: ("join split permute reshape", _thirds),
+    fifths_of_rows: ("join split permute reshape", lambda t: np.stack(np.split(t, 5, 0)[4:0:-3], 2)),
+}
+ALL_CHAINS = CHAINS | ODD_CHAINS
+
+
 def _shape(fn: Any, shape: tuple[int, int]) -> tuple[int, ...]:
-    return CHAINS[fn][1](np.empty(shape, np.int8)).shape
+    return ALL_CHAINS[fn][1](np.empty(shape, np.int8)).shape
 
 
 def _chain_case(fn: Any, dtype: DType, shape: tuple[int, int], warps: int) -> Case:
-    ops, reference = CHAINS[fn]
+    ops, reference = ALL_CHAINS[fn]
 
     def make(rng: np.random.Generator, big: bool) -> Launch:
         programs = 6 if big else 1
@@ -294,6 +317,11 @@ def cases() -> Iterator[Case]:
         yield _chain_case(fn, float16, (24, 16), 4)
     for fn in (same, transposed, new_last, joined, rows_split):
         yield _chain_case(fn, float32, (16, 80), 2)
+    thirds_of = ((float16, (16, 48), 4), (float32, (8, 192), 2), (int64, (4, 6), 1), (int8, (64, 96), 8))
+    for dtype, shape, warps in thirds_of:
+        yield _chain_case(thirds, dtype, shape, warps)
+    for dtype, shape, warps in ((bfloat16, (80, 16), 4), (int8, (10, 8), 1), (float32, (320, 8), 8)):
+        yield _chain_case(fifths_of_rows, dtype, shape, warps)
     yield from (_pointer_case(fn, (8, 32), 4) for fn in (transposed, halves_joined, flat_and_back))
     for tile in ((64, 16), (16, 128), (64, 64), (8, 8), (128, 4), (16, 48), (80, 32), (96, 16)):
         yield _transpose_case(float16, tile, 4)

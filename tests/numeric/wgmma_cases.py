@@ -339,13 +339,11 @@ def cases() -> Iterator[Case]:
 
 
 def _extent_cases() -> Iterator[Case]:
-    """B contiguous along K takes every multiple of 8 columns, along N multiples of 16; one and more rows of
-    warpgroups."""
-    for i, n in enumerate((8, 16, 24, 32, 40, 64, 80, 96, 128, 136, 160, 192, 224, 248, 256)):
+    """Every multiple of 8 columns, contiguous along either dimension; one and more rows of warpgroups."""
+    for i, n in enumerate((8, 16, 24, 32, 40, 64, 72, 80, 96, 128, 136, 160, 192, 200, 224, 240, 248, 256)):
         dtype = (float16, bfloat16)[i % 2]
         yield _dot_case(dtype, (64, n, 32), 4, b_t=True)
-        if n % 16 == 0:
-            yield _dot_case(dtype, (64, n, 32), 4)
+        yield _dot_case(dtype, (64, n, 32), 4)
     for i, k in enumerate((16, 32, 48, 64, 80, 128)):
         yield _dot_case((bfloat16, float16)[i % 2], (64, 32, k), 4)
         yield _dot_case((float16, bfloat16)[i % 2], (64, 32, k), 4, registers=True)
@@ -377,6 +375,9 @@ def _gemm_cases() -> Iterator[Case]:
     yield _gemm_case(bfloat16, (128, 128, 32), (136, 64, 72), far, 2, 8)
     yield _gemm_case(bfloat16, (128, 96, 64), (64, 200, 72), far, 3, 4, b_t=True)
     yield _gemm_case(float16, (64, 256, 32), (8, 264, 40), far, 2, 4)
+    for i, n in enumerate((8, 24, 40, 72, 80, 96, 136, 160, 192, 200, 224, 240, 248)):
+        for b_t in (False, True):
+            yield _gemm_case((float16, bfloat16)[i % 2], (64, n, 16 + 16 * b_t), (72, n + 16, 40), far, 2, 4, b_t=b_t)
     for stages in (1, 2, 3):
         yield _copied_case(float16, (64, 64, 32), (80, 80, 80), (528, 400, 272), stages, 4)
     yield _copied_case(bfloat16, (128, 64, 64), (16, 96, 48), (528, 400, 272), 2, 8)

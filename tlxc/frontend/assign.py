@@ -47,7 +47,7 @@ def assign(v: Visitor, target: ast.expr, value: Any) -> None:
 
 def _assign_items(v: Visitor, target: ast.Tuple | ast.List, value: Any) -> None:
     if not isinstance(value, tuple):
-        fix = "take a tile apart with tl.split, which halves a last extent of 2" if isinstance(value, tensor) else ""
+        fix = "take a tile apart with tl.split, along a last extent of 2 or odd" if isinstance(value, tensor) else ""
         raise v.error(target, "only a tuple can be unpacked", found=describe_type(value), fix=fix)
     starred = [t for t in target.elts if isinstance(t, ast.Starred)]
     if starred:

@@ -400,10 +400,19 @@ def join(a: Layout) -> Layout:
 
 
 @cache
+def stack(a: Layout, count: int) -> Layout:
+    """New last dimension of 2, or of an odd extent: a repetition."""
+    return join(a) if count == 2 else make(a.ins, a.bits + (0,), a.reps + (count,))
+
+
+@cache
 def split(a: Layout) -> Layout:
-    """Either half along a last dimension of 2; free only if a register bit, and nothing else, selects the half."""
+    """Any part along a last dimension of 2 or an odd extent.  Repetitions are free; a half is only if a register bit,
+    and nothing else, selects it."""
+    if a.shape and a.bits[-1] == 0:
+        return make(a.ins, a.bits[:-1], a.reps[:-1])
     if not a.shape or a.shape[-1] != 2:
-        raise LayoutError(f"A split needs a last dimension of extent 2; the shape is {a.shape}.")
+        raise LayoutError(f"A split needs a last dimension of extent 2 or an odd one; the shape is {a.shape}.")
     if any(b & 1 for b in a.lane + a.others) or 1 not in Solver(a.reg):
         raise LayoutError(f"Layout {a} spreads the last dimension over threads; a split needs it in registers.")
     return make(_map_bases(a, shift=-1), a.bits[:-1], a.reps[:-1])

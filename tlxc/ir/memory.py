@@ -37,6 +37,7 @@ BANKS = 32
 BANK_BYTES = 4
 ROW_BYTES = BANKS * BANK_BYTES
 MAX_ACCESS = 16  # bytes one thread moves with one instruction
+CORE = 16  # bytes of a row of the 8x8 matrices that wgmma takes without a swizzle
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ def row_major(shape: Sequence[int], pad: int = 0) -> Memory:
 
 @cache
 def swizzled(shape: tuple[int, ...], elem: int, width: int) -> Memory:
-    """NVIDIA 32/64/128-byte swizzle: column blocks of `width` bytes, 16-byte chunks XORed inside 8-row atoms.
+    """NVIDIA 32/64/128-byte swizzle: column blocks of `width` bytes, 16-byte chunks XORed inside 8-row atoms.  With a
+    width of 16 (CORE) nothing is XORed.
 
     Dimensions before the last two are further rows: each column block holds all of them.
     """

@@ -149,7 +149,7 @@ class tensor:
             "a run-time value cannot be iterated or unpacked",
             found=describe(self),
             allowed="`range`, `tl.range`, `tl.static_range` and tuples",
-            fix="take a tile apart with tl.split, which halves a last extent of 2",
+            fix="take a tile apart with tl.split, along a last extent of 2 or odd",
         )
 
     def __index__(self) -> int:
@@ -324,7 +324,7 @@ class tensor:
 
         return shape.broadcast_to(self, *extents)
 
-    def split(self) -> tuple[tensor, tensor]:
+    def split(self) -> tuple[tensor, ...]:
         """`tl.split(x)`."""
         from . import shape
 

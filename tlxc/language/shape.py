@@ -312,20 +312,21 @@ def join(x: Any, y: Any) -> tensor:
 
 
 @builtin
-def split(x: Any) -> tuple[tensor, tensor]:
-    """The two halves along a last axis of extent 2, which is dropped: (x[..., 0], x[..., 1]); undoes `join`.
+def split(x: Any) -> tuple[tensor, ...]:
+    """The parts along a last axis of extent 2 or an odd one, which is dropped: (x[..., 0], x[..., 1], ..); of two it
+    undoes `join`.
 
     Rank 2 or more, any dtype, pointers included.  Targets: all.  Errors: another last extent; rank 1.
-    No instruction where a thread holds both halves.
+    No instruction where a thread holds all parts, as it always does of an odd number.
     """
     value = _tile(x, "split")
-    if value.shape[-1] != 2 or len(value.shape) == 1:
+    count = value.shape[-1]
+    if (count != 2 and count % 2 == 0) or len(value.shape) == 1:
         raise CompileError(
-            "split halves a last axis of extent 2",
+            "split takes a last axis of extent 2, or an odd one, apart",
             found=describe(value),
-            allowed="rank 2 or more with a last extent of 2",
+            allowed="rank 2 or more with a last extent of 2, 3, 5, 7, ..",
             fix="bring the axis there first: x.reshape(M, 2, N // 2).permute(0, 2, 1).split() halves N columns",
         )
-    half = tile_type(value.shape[:-1], value.dtype)
-    low, high = builder().op("split", (value.value,), (half, half)).results
-    return tensor(low), tensor(high)
+    part = tile_type(value.shape[:-1], value.dtype)
+    return tuple(map(tensor, builder().op("split", (value.value,), (part,) * count).results))

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from tlxc.errors import CompileError
 from tlxc.ir.core import Module, Op, Value
-from tlxc.ir.memory import Memory, row_major, swizzled, widest_swizzle
+from tlxc.ir.memory import CORE, Memory, row_major, swizzled, widest_swizzle
 from tlxc.ir.types import Barrier, Buffer, Descriptor, DType, element_of
 from tlxc.targets import Target
 
-SWIZZLES = (128, 64, 32)  # bytes of a row
+SWIZZLES = (128, 64, 32, CORE)  # bytes of a row
 MAX_RANK = 5  # of a tensor map
 CHUNK = 16  # bytes that an inner row of a TMA box is a multiple of
 TMA_ALIGNMENT = 128  # bytes, of shared memory that TMA fills without a swizzle
@@ -25,11 +25,13 @@ TMA_ALIGNMENT = 128  # bytes, of shared memory that TMA fills without a swizzle
 
 def assign_buffers(module: Module, target: Target) -> None:
     """Rewrites the types of buffers, views and descriptors; see the invariant of this module."""
+    dots = (op for op in module.walk() if op.kind == "async_dot")
+    multiplied = {_laid_out_by(v) for op in dots for v in op.inputs[:2] if isinstance(v.type, Buffer)}
     for op in module.walk():
         _refuse_chosen(op)
         for v in op.results:
             if isinstance(v.type, Buffer):
-                v.type = replace(v.type, layout=_layout(op, v.type, target))
+                v.type = replace(v.type, layout=_layout(op, v.type, target, op in multiplied))
     _describe(module, target)
     for op in module.walk():
         if check := _CHECKS.get(op.kind):
@@ -41,6 +43,13 @@ def default_memory(shape: tuple[int, ...], elem: int, target: Target) -> Memory:
     return widest_swizzle(shape, elem) if len(shape) > 1 and target.vendor == "nvidia" else row_major(shape)
 
 
+def _operand_memory(shape: tuple[int, ...], elem: int, target: Target) -> Memory:
+    """The same for a buffer that wgmma reads: where no swizzle fits, columns of the 8x8 matrices that it takes."""
+    mem = default_memory(shape, elem, target)
+    fits = len(shape) > 1 and shape[-1] * elem % CORE == 0 and shape[-2] % 8 == 0
+    return swizzled(shape, elem, CORE) if fits and not swizzle_width(mem, elem) else mem
+
+
 def memory_of(v: Value) -> Memory:
     assert isinstance(v.type, Buffer) and v.type.layout is not None
     return v.type.layout
@@ -50,6 +59,12 @@ def allocation(v: Value) -> Op:
     """The allocation behind a view."""
     assert v.op is not None
     return v.op if v.op.kind == "local_alloc" else allocation(v.op.inputs[0])
+
+
+def _laid_out_by(v: Value) -> Op:
+    """The op from which the layout of a view follows."""
+    assert v.op is not None
+    return _laid_out_by(v.op.inputs[0]) if v.op.kind in _VIEWS else v.op
 
 
 def _refuse_chosen(op: Op) -> None:
@@ -67,12 +82,13 @@ def _refuse_chosen(op: Op) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ layouts
-def _layout(op: Op, t: Buffer, target: Target) -> Memory:
+def _layout(op: Op, t: Buffer, target: Target, multiplied: bool) -> Memory:
+    """`multiplied`: wgmma reads what is laid out here."""
     if op.kind in _VIEWS:
         return _VIEWS[op.kind](op)
     if t.layout is not None and op.kind == "local_alloc":
         return t.layout  # the user's
-    fresh = t.layout or default_memory(t.shape, t.dtype.bytes, target)
+    fresh = t.layout or (_operand_memory if multiplied else default_memory)(t.shape, t.dtype.bytes, target)
     if op.kind == "local_reinterpret":
         _check_reinterpret(op, replace(t, layout=fresh))
     return fresh
@@ -182,7 +198,8 @@ def _start(v: Value) -> int:
 
 
 def swizzle_width(mem: Memory, elem: int) -> int:
-    """Bytes of a row of the hardware swizzle that the layout repeats in two of its dimensions; 0 without one."""
+    """Bytes of a row of the hardware swizzle that the layout repeats in two of its dimensions, CORE where it repeats
+    8x8 matrices without one; 0 for other layouts."""
     active = [d for d, b in enumerate(mem.bits) if b]
     fast = next((d for d in active if mem.bases[d][0] == 1), None)
     if fast is None or len(active) != 2:
@@ -385,14 +402,15 @@ def _check_remote(op: Op) -> None:
 
 
 def _check_wgmma(op: Op) -> None:
-    """Operands in shared memory are swizzled; only those of 16 bits may be contiguous along M or N."""
+    """Operands in shared memory are columns of a swizzle's width, or of 16 bytes; only those of 16 bits may be
+    contiguous along M or N."""
     for name, v, k_dim in zip("AB", op.inputs, (1, 0)):
         if not isinstance(v.type, Buffer):
             continue
         mem, e = memory_of(v), element_of(v.type)
         assert isinstance(e, DType)
         if not swizzle_width(mem, e.bytes):
-            why = "it has no swizzle"
+            why = "its rows are plain"
         elif e.bytes != 2 and mem.bases[k_dim][:1] != (1,):
             why = f"{e!r} is contiguous along {'MN'[1 - k_dim]}"
         else:
@@ -402,8 +420,9 @@ def _check_wgmma(op: Op) -> None:
             op,
             v,
             why,
-            "a swizzle of 32, 64 or 128 bytes: the contiguous extent in units of 32 bytes, the other in units of 8; "
-            "16-bit elements contiguous along K, M or N, wider and narrower ones along K",
+            "a swizzle of 32, 64 or 128 bytes, or columns of 16 bytes without one: the contiguous extent in units of "
+            "these, the other in units of 8; 16-bit elements contiguous along K, M or N, wider and narrower ones "
+            "along K",
             "pad the extents, leave out the layout of the buffer, or let the producer transpose",
         )
 

@@ -16,13 +16,13 @@ from math import prod
 
 from tlxc.errors import CompileError
 from tlxc.ir.layout import LayoutError
-from tlxc.ir.memory import Memory, row_major, swizzled, widest_swizzle
+from tlxc.ir.memory import CORE, Memory, row_major, swizzled, widest_swizzle
 from tlxc.ir.types import Descriptor, DType
 
 MAX_EXTENT = 256  # elements of a box along one dimension
 MAX_RANK = 5
 CHUNK = 16  # bytes that an inner row of a box is a multiple of
-WIDTHS = (128, 64, 32)  # bytes of a swizzled row
+WIDTHS = (128, 64, 32, CORE)  # bytes of a row of a column block
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _box(shape: tuple[int, ...], dtype: DType, mem: Memory) -> Box:
         box.append(extent)
     box.reverse()
     counts = tuple(n // b for n, b in zip(shape, box))
-    made = Box(tuple(box), swizzle, counts, prod(box) * elem, mem, elem)
+    made = Box(tuple(box), 0 if swizzle == CORE else swizzle, counts, prod(box) * elem, mem, elem)
     alignment = 8 * swizzle or 128
     for offset, _ in made.pieces():
         if offset % alignment:

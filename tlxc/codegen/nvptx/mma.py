@@ -12,12 +12,13 @@ from tlxc.codegen.simt.buffer import buffer_type, offset_terms
 from tlxc.codegen.simt.lowering import Lower, Lowering, layout_of, register_of
 from tlxc.errors import InternalError
 from tlxc.ir.core import Op, Value
-from tlxc.ir.memory import Memory
+from tlxc.ir.memory import CORE, Memory
 from tlxc.ir.types import Tensor, element_of, shape_of
 
 STEP_K = 16  # of one mma.sync on 16-bit elements
 STEP_BYTES = 32  # along K, of one wgmma
 GROUP = 4  # warps of a warpgroup
+_MODES = {CORE: 0, 128: 1, 64: 2, 32: 3}
 _KINDS = {"f32": "tf32"}  # what wgmma calls an element, where it is another name
 
 
@@ -68,12 +69,12 @@ def _pairs(low: Lowering, v: Value, along: int) -> dict[tuple[int, ...], str]:
 # ------------------------------------------------------------------------------------------------ wgmma
 @dataclass(frozen=True)
 class Operand:
-    """How a swizzled buffer is described to wgmma.  `rows` is M or N: bytes between rows' groups and K steps.
+    """How a buffer is described to wgmma.  `rows` is M or N: bytes between rows' groups and K steps.
 
     `stride` is the byte offset field (SBO) and `leading` the leading one (LBO); `transposed`: M or N is contiguous.
     """
 
-    width: int  # of the swizzle, bytes
+    width: int  # of the swizzle, bytes; CORE without one
     transposed: bool
     leading: int
     stride: int
@@ -84,7 +85,7 @@ class Operand:
     @property
     def fields(self) -> int:
         """Descriptor without its start address: LBO>>4 at bit 16, SBO>>4 at bit 32, swizzle mode at bit 62."""
-        return (self.leading >> 4) << 16 | (self.stride >> 4) << 32 | {128: 1, 64: 2, 32: 3}[self.width] << 62
+        return (self.leading >> 4) << 16 | (self.stride >> 4) << 32 | _MODES[self.width] << 62
 
     def offset(self, row: int, k: int) -> int:
         """Bytes from the start of the buffer to the instruction's tile at (row of M or N, k)."""
@@ -93,17 +94,21 @@ class Operand:
 
 
 def operand(mem: Memory, k_dim: int, elem: int) -> Operand:
-    """The operand form of a swizzled buffer whose K extent is dimension `k_dim`; only 16-bit elements may be contiguous
-    along the other one."""
+    """The operand form of a buffer whose K extent is dimension `k_dim`; only 16-bit elements may be contiguous along
+    the other one."""
     fast = max(range(2), key=lambda d: 1 in mem.bases[d][:1])
     slow = 1 - fast
     block = 1 << mem.bits[fast]
     width, transposed = elem * block, fast != k_dim
-    atom = mem.bits[slow] == 3 and width in (32, 64, 128) and mem.strides[slow] == 8 * block
+    atom = mem.bits[slow] == 3 and width in _MODES and mem.strides[slow] == 8 * block
     if not atom or (transposed and elem != 2):
         raise InternalError(f"wgmma cannot read a buffer laid out as {mem}")
-    block_bytes = elem * mem.strides[fast]
-    return Operand(width, transposed, block_bytes if transposed else 16, 8 * width, block, block_bytes, elem)
+    block_bytes, group = elem * mem.strides[fast], 8 * width
+    if width == CORE:  # leading: the next 8 of K, stride: the next 8 of M or N
+        leading, stride = (group, block_bytes) if transposed else (block_bytes, group)
+    else:
+        leading, stride = block_bytes if transposed else 16, group
+    return Operand(width, transposed, leading, stride, block, block_bytes, elem)
 
 
 def _descriptor(low: Lowering, buf: Value, form: Operand, warpgroup_bytes: int) -> str:

@@ -86,8 +86,8 @@ def require_layout(low: Lowering, op: Op) -> None:
 
 @lowers("split")
 def split(low: Lowering, op: Op) -> None:
-    for half, result in enumerate(op.results):
-        _relabel(low, result, op.inputs[0], lambda c, half=half: (*c, half))  # type: ignore[misc]
+    for part, result in enumerate(op.results):
+        _relabel(low, result, op.inputs[0], lambda c, part=part: (*c, part))  # type: ignore[misc]
 
 
 @lowers("join")

@@ -58,7 +58,11 @@ def _join(op: Op) -> None:
 def _split(op: Op) -> None:
     _element(op)
     s = shape_of(op.inputs[0].type)
-    require(s[-1] == 2 and all(shape_of(r.type) == s[:-1] for r in op.results), "split halves a last extent of 2")
+    require(s[-1] == 2 or s[-1] % 2 == 1, "split takes a last extent of 2, or an odd one, apart")
+    require(
+        len(op.results) == s[-1] and all(shape_of(r.type) == s[:-1] for r in op.results),
+        "split has a result for each element along the last axis",
+    )
 
 
 def _same_but_layout(op: Op) -> None:
@@ -143,11 +147,11 @@ row(
     "split",
     "shape",
     "x",
-    2,
+    -1,
     traits="pure relabel",
     verify=_split,
     kinds="bool int uint float pointer",
-    doc="The two halves along a last axis of extent 2; no instruction.",
+    doc="The parts along a last axis of extent 2 or an odd one; no instruction.",
 )
 row(
     "convert_layout",

@@ -14,7 +14,7 @@ _BACKWARD: dict[str, Callable[[Op, Layout], Layout]] = {
     "broadcast": lambda op, a: algebra.collapse(a, shape_of(op.inputs[0].type)),
     "permute": lambda op, a: algebra.permute(a, _inverse(op.attrs["order"])),
     "reshape": lambda op, a: algebra.reshape(a, shape_of(op.inputs[0].type)),
-    "split": lambda op, a: algebra.join(a),
+    "split": lambda op, a: algebra.stack(a, len(op.results)),
     "join": lambda op, a: algebra.split(a),
 }
 _FORWARD: dict[str, Callable[[Op, Layout], Layout | None]] = {

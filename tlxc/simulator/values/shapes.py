@@ -41,5 +41,5 @@ def join(a: Value, b: Value) -> Value:
     return tile
 
 
-def split(x: Value) -> tuple[Value, Value]:
-    return x[..., 0], x[..., 1]
+def split(x: Value) -> tuple[Value, ...]:
+    return tuple(x[..., i] for i in range(x.shape[-1]))
