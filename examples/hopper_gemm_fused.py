@@ -90,6 +90,8 @@ def gemm(
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
     steps = tl.cdiv(K, BK)
 
+    tlx.gdc_wait()  # the grid is launched while the one before it still ends
+    tlx.gdc_launch_dependents()
     with tlx.async_tasks():
         with tlx.async_task("default", num_regs=40):
             count = taken = 0
@@ -129,7 +131,7 @@ def gemm(
             for tile in range(first + who * stride, tiles, OWNERS * stride):
                 row, column = tile_origin(tile, M, N, BM, BN, GROUP)
                 row += share * ROWS
-                acc = tl.zeros((ROWS, BN), tl.float32)
+                acc, last = tl.zeros((ROWS, BN), tl.float32), 0
                 if TURNS:
                     tlx.barrier_wait(turns[me], passed)
                 for k in range(steps):
@@ -138,16 +140,17 @@ def gemm(
                     left, right = view(a[SHARES * stage + share], A_TRANSPOSED), view(b[stage], B_TRANSPOSED)
                     acc = tlx.async_dot_wait(1, tlx.async_dot(left, right, acc))  # the dot before is done
                     if k > 0:
-                        tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                        tlx.barrier_arrive(empty[last])
                     elif EXTRAS:
                         hand_over(read[who])
+                    last = stage
                     count += 1
                 if TURNS:
                     tlx.barrier_arrive(turns[me ^ 1])
                     passed ^= 1
                 acc = tlx.async_dot_wait(0, acc)
                 if steps > 0:
-                    tlx.barrier_arrive(empty[(count - 1) % STAGES])
+                    tlx.barrier_arrive(empty[last])
                 elif EXTRAS:
                     hand_over(read[who])
                 count += (OWNERS - 1) * steps  # those of the other consumer's tile
@@ -304,7 +307,7 @@ def prepare(a, b, c, bias=None, residual=None, alpha=None, activation="", **cons
     options.setdefault("STAGES", stages(options["BM"], options["BN"], options["TURNS"], *extras))
     tiles = tlxc.cdiv(m, options["BM"]) * tlxc.cdiv(n, options["BN"])
     described = describe(a, b, *extras, **options)
-    return partial(gemm[(min(tiles, sms),)], **described, M=m, N=n, K=k, alpha=alpha, **options)
+    return partial(gemm[(min(tiles, sms),)], **described, M=m, N=n, K=k, alpha=alpha, **options, launch_pdl=True)
 
 
 def launch(a, b, c, **options) -> None:
