@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT)]  # before this folder: examples go by the names of benchmarks
+SPIN_CYCLES = 500_000  # of the GPU, a quarter of a millisecond
 
 
 def environment() -> dict[str, Any]:
@@ -113,7 +114,8 @@ def graphed(contestants: dict[str, Callable[[], None]], rounds: int, calls: int 
 
 def cooled(contestants: dict[str, Callable[[], None]], rounds: int, pause_s: float = 0.05) -> dict[str, list[float]]:
     """Microseconds of single launches on a GPU that has cooled down: each round idles for `pause_s`, and then every
-    contestant in turn launches once to warm up and once for its sample.  Bursts show what is left under full load."""
+    contestant in turn launches once to warm up and once for its sample.  Meanwhile the GPU spins, until both are in its
+    queue: a host that has idled too is slow.  Bursts show what is left under full load."""
     import torch
 
     names = list(contestants)
@@ -126,6 +128,7 @@ def cooled(contestants: dict[str, Callable[[], None]], rounds: int, pause_s: flo
         events = []
         for name in names[r % len(names) :] + names[: r % len(names)]:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(SPIN_CYCLES)
             contestants[name]()
             start.record()
             contestants[name]()

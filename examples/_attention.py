@@ -99,12 +99,12 @@ def form(d: int, n: int, causal: bool) -> dict[str, int]:
     if d > 256:
         raise ValueError(f"Heads have {d} elements, but a consumer's registers hold rows of up to 256.")
     if d > 128:
-        return dict(CONSUMERS=2, BN=64, REGISTERS=240)
+        return dict(CONSUMERS=2, BN=64, REGISTERS=240, num_warps=1)
     if d > 64:
         return dict(CONSUMERS=3, BN=80, REGISTERS=160, num_warps=1)
     if causal or n <= 4096:
-        return dict(CONSUMERS=4, BN=64, REGISTERS=112)
-    return dict(CONSUMERS=3, BN=128, REGISTERS=160)
+        return dict(CONSUMERS=4, BN=64, REGISTERS=112, num_warps=1)
+    return dict(CONSUMERS=3, BN=128, REGISTERS=160, num_warps=1)
 
 
 def example(heads: int, n: int, d: int, BM: int, BN: int, **constants: Any) -> dict[str, Any]:

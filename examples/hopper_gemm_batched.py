@@ -156,7 +156,7 @@ FORMS = {
     "pingpong": dict(BM=128, BN=128, STAGES=6, BC=32, PINGPONG=True),
     "small": dict(BM=64, BN=64, STAGES=10, BC=32, PINGPONG=True),
 }
-CYCLES = {"halves": (1024, 600), "pingpong": (560, 300), "small": (220, 300)}
+CYCLES = {"halves": (1024, 1900), "pingpong": (540, 300), "small": (250, 300)}
 
 
 def choose(batch: int, m: int, n: int, k: int, sms: int) -> dict[str, int | bool]:

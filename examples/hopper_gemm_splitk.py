@@ -113,7 +113,7 @@ def four():
 TILES = {(128, 256, 2): 1024, (128, 128, 2): 560, (64, 256, 1): 620, (64, 128, 1): 330}
 SPLITS = (1, 2, 4, 8)
 TILE_CYCLES = 1500  # to fill the pipeline, and to store
-_MEET_CYCLES = 800  # of a cluster: to begin and to end together, and until the last sums have arrived
+_MEET_CYCLES = 6000  # of a cluster: to begin and to end together, and until the last sums have arrived; measured
 _BYTES_A_CYCLE = 16  # from one SM to others
 _ROOM = 216 * 1024  # bytes of shared memory for buffers; conversions of sums that are added by rows take the rest
 
