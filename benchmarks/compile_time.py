@@ -7,6 +7,7 @@ is warm.  Medians of nine pairs of processes, once on all cores and once on two.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import statistics
@@ -19,6 +20,14 @@ import _harness
 
 PROCESSES = 9
 FIRST = "softmax, first of a process,"
+KERNELS = (  # (module, kernel, constants)
+    ("vector_add", "vector_add", {}),
+    ("matmul", "matmul", {}),
+    ("hopper_gemm_ws", "gemm", {}),
+    ("hopper_gemm_fused", "gemm", {"ACTIVATION": "gelu"}),
+    ("hopper_attention_persistent", "attention", {}),
+    ("hopper_attention_persistent", "attention", {"CAUSAL": True}),
+)
 
 
 def child() -> None:
@@ -29,15 +38,13 @@ def child() -> None:
     compiled = softmax.softmax.compile("sm_90", BLOCK=1024)
     elapsed = 1e3 * (time.perf_counter() - start)
     out = {FIRST: {"ms": elapsed, "stages": compiled.metadata["timings"], "origin": compiled.origin}}
-    import hopper_gemm_ws
-    import matmul
-    import vector_add
-
-    for module, kernel in ((vector_add, "vector_add"), (matmul, "matmul"), (hopper_gemm_ws, "gemm")):
+    for name, kernel, constants in KERNELS:
+        module = importlib.import_module(name)
         start = time.perf_counter()
-        compiled = getattr(module, kernel).compile("sm_90")
+        compiled = getattr(module, kernel).compile("sm_90", **constants)
         elapsed = 1e3 * (time.perf_counter() - start)
-        out[module.__name__] = {"ms": elapsed, "stages": compiled.metadata["timings"], "origin": compiled.origin}
+        case = " ".join([name, *(f"{k}={v}" for k, v in constants.items())])
+        out[case] = {"ms": elapsed, "stages": compiled.metadata["timings"], "origin": compiled.origin}
     print(json.dumps(out))
 
 

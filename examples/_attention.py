@@ -101,10 +101,10 @@ def form(d: int, n: int, causal: bool) -> dict[str, int]:
     if d > 128:
         return dict(CONSUMERS=2, BN=64, REGISTERS=240, num_warps=1)
     if d > 64:
-        return dict(CONSUMERS=3, BN=80, REGISTERS=160, num_warps=1)
+        return dict(CONSUMERS=3, BN=64 if causal and n <= 4096 else 80, REGISTERS=160, num_warps=1)
     if causal or n <= 4096:
         return dict(CONSUMERS=4, BN=64, REGISTERS=112, num_warps=1)
-    return dict(CONSUMERS=3, BN=128, REGISTERS=160, num_warps=1)
+    return dict(CONSUMERS=3, BN=128, REGISTERS=160, STAGES=4, num_warps=1)
 
 
 def example(heads: int, n: int, d: int, BM: int, BN: int, **constants: Any) -> dict[str, Any]:
