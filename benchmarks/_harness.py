@@ -65,6 +65,18 @@ class Flush:
         self.buffer.zero_()
 
 
+def warm_up(seconds: float = 1.0) -> None:
+    """Keeps the GPU busy before the first measurement of a process: clocks rise with a delay."""
+    import torch
+
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for _ in range(20):
+            a @ a
+        torch.cuda.synchronize()
+
+
 def interleaved(
     contestants: dict[str, Callable[[], None]],
     rounds: int,

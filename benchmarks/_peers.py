@@ -30,7 +30,8 @@ def gemm(torch: Any, a: Any, b: Any) -> dict[str, Call]:
 def attention(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> dict[str, Call]:
     """Attention forward for (batch, heads, N, D)."""
     calls: dict[str, Call] = {}
-    if installed("triton.tools.tensor_descriptor") and q.shape == k.shape and q.shape[2] % 128 == 0:
+    *_, n, d = q.shape
+    if installed("triton.tools.tensor_descriptor") and q.shape == k.shape and n % 128 == 0 and d <= 128:
         calls["Triton"] = _triton_attention(torch, q, k, v, causal)
     if installed("flash_attn.cute"):
         from flash_attn.cute import flash_attn_func

@@ -244,6 +244,7 @@ def main() -> None:
             if case.dtype == torch.float16:
                 sweep(torch, case)
         return
+    _harness.warm_up()
     records = []
     for case in cases(torch):
         for made in measure(torch, case):

@@ -70,6 +70,7 @@ def main() -> None:
         problems = sys.argv[2:]
         _gemm_sweep.sweep(torch, lambda name: not problems or name in problems)
         return
+    _harness.warm_up()
     records = []
     for dtype in (torch.float16, torch.bfloat16):
         cases: list[tuple[tuple[int, ...], tuple[str, ...]]] = [

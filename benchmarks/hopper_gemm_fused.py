@@ -100,6 +100,7 @@ def main() -> None:
     import torch
 
     torch.manual_seed(0)
+    _harness.warm_up()
     records = []
     for case in (*majors(torch, SIZES[0]), *(case for size in SIZES for case in fused(torch, size))):
         for made in measure(case):

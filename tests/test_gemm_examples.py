@@ -90,9 +90,10 @@ def test_operands_of_batches(case: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_forms_of_batches() -> None:
-    """Large tiles for large products, small ones where they would be mostly empty."""
+    """Large tiles for large products, turns where K is short, small tiles where others would be mostly empty."""
     example = importlib.import_module("hopper_gemm_batched")
-    assert example.choose(64, 1024, 1024, 1024, 132)["BN"] == 256
+    assert example.choose(8, 4096, 4096, 4096, 132) == example.FORMS["halves"]
+    assert example.choose(64, 1024, 1024, 1024, 132) == example.FORMS["pingpong"]
     assert example.choose(1000, 64, 64, 256, 132) == example.FORMS["small"]
 
 
@@ -124,7 +125,7 @@ def test_what_is_split() -> None:
     """Sums are split where tiles are few and K is long, and every form fits into shared memory."""
     example = importlib.import_module("hopper_gemm_splitk")
     assert example.choose(512, 512, 16384, 132)["SPLIT"] == 8
-    assert example.choose(128, 8192, 8192, 132)["SPLIT"] == 2
+    assert example.choose(128, 8192, 8192, 132)["SPLIT"] == 1
     assert example.choose(4096, 4096, 4096, 132)["SPLIT"] == 1
     half = tlxc.tl.float16
     for form in example.forms():
@@ -180,8 +181,8 @@ def test_streamed_tiles(form: str, shape: tuple[int, int, int, int]) -> None:
 def test_what_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles beyond whole waves, unless clusters that split sums or smaller tiles are faster."""
     example = importlib.import_module("hopper_gemm_streamk")
-    assert example.choose(2304, 4096, 4096, 132) == 288 - 132
-    assert example.choose(384, 8192, 8192, 132) == 96
+    assert example.choose(2432, 1792, 16384, 132) == 133
+    assert example.choose(2304, 4096, 4096, 132) == example.choose(384, 8192, 8192, 132) == 0
     assert example.choose(512, 512, 16384, 132) == example.choose(1024, 1024, 1024, 132) == 0
     assert example.choose(4224, 4096, 4096, 132) == 0
     torch = pytest.importorskip("torch")

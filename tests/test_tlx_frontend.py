@@ -82,45 +82,51 @@ def test_producer_and_consumer() -> None:
             %1 = constant {value = 1} : i32
             for %0, %n, %1 {
             ^(%i: i32):
-              %2 = constant {value = 2} : i32
-              %s = rem %i, %2 : i32
-              %3 = constant {value = 2} : i32
-              %4 = idiv %i, %3 : i32
-              %5 = constant {value = 1} : i32
-              %p = and %4, %5 : i32
-              %6 = barrier_view %full, %s : barrier
-              barrier_wait %6, %p, _
-              %7 = local_view %a, %s : buffer<64x64xf16, smem>
-              %8 = local_slice %7 {offsets = (0, 0)} : buffer<64x32xf16, smem>
-              %9 = constant {value = 0} : i32
-              tma_store %e, %8, %i, %9
-              %10 = barrier_view %empty, %s : barrier
-              barrier_arrive %10, _, _ {count = 1}
+              %2 = cast %i : u32
+              %3 = constant {value = 2} : u32
+              %4 = rem %2, %3 : u32
+              %s = cast %4 : i32
+              %5 = constant {value = 2} : u32
+              %6 = idiv %2, %5 : u32
+              %7 = constant {value = 1} : u32
+              %8 = and %6, %7 : u32
+              %p = cast %8 : i32
+              %9 = barrier_view %full, %s : barrier
+              barrier_wait %9, %p, _
+              %10 = local_view %a, %s : buffer<64x64xf16, smem>
+              %11 = local_slice %10 {offsets = (0, 0)} : buffer<64x32xf16, smem>
+              %12 = constant {value = 0} : i32
+              tma_store %e, %11, %i, %12
+              %13 = barrier_view %empty, %s : barrier
+              barrier_arrive %13, _, _ {count = 1}
               yield
             }
           } {
-            %11 = constant {value = 0} : i32
-            %12 = constant {value = 1} : i32
-            for %11, %n, %12 {
+            %14 = constant {value = 0} : i32
+            %15 = constant {value = 1} : i32
+            for %14, %n, %15 {
             ^(%i.2: i32):
-              %13 = constant {value = 2} : i32
-              %s.2 = rem %i.2, %13 : i32
-              %14 = constant {value = 2} : i32
-              %15 = idiv %i.2, %14 : i32
-              %16 = constant {value = 1} : i32
-              %p.2 = and %15, %16 : i32
-              %17 = barrier_view %empty, %s.2 : barrier
-              %18 = constant {value = 1} : i32
-              %19 = xor %p.2, %18 : i32
-              barrier_wait %17, %19, _
-              %20 = barrier_view %full, %s.2 : barrier
-              barrier_expect %20, _ {bytes = 8192}
-              %21 = local_view %a, %s.2 : buffer<64x64xf16, smem>
-              %22 = constant {value = 64} : i32
-              %23 = mul %i.2, %22 : i32
-              %24 = barrier_view %full, %s.2 : barrier
-              %25 = constant {value = 0} : i32
-              tma_load %d, %21, %24, _, _, %23, %25
+              %16 = cast %i.2 : u32
+              %17 = constant {value = 2} : u32
+              %18 = rem %16, %17 : u32
+              %s.2 = cast %18 : i32
+              %19 = constant {value = 2} : u32
+              %20 = idiv %16, %19 : u32
+              %21 = constant {value = 1} : u32
+              %22 = and %20, %21 : u32
+              %p.2 = cast %22 : i32
+              %23 = barrier_view %empty, %s.2 : barrier
+              %24 = constant {value = 1} : i32
+              %25 = xor %p.2, %24 : i32
+              barrier_wait %23, %25, _
+              %26 = barrier_view %full, %s.2 : barrier
+              barrier_expect %26, _ {bytes = 8192}
+              %27 = local_view %a, %s.2 : buffer<64x64xf16, smem>
+              %28 = constant {value = 64} : i32
+              %29 = mul %i.2, %28 : i32
+              %30 = barrier_view %full, %s.2 : barrier
+              %31 = constant {value = 0} : i32
+              tma_load %d, %27, %30, _, _, %29, %31
               yield
             }
           }
