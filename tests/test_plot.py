@@ -1,4 +1,4 @@
-"""What benchmarks/plot.py draws, and that drawing the same results again changes nothing."""
+"""What scripts/plot.py draws, and that drawing the same results again changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def plot() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("plot", ROOT / "benchmarks" / "plot.py")
+    spec = importlib.util.spec_from_file_location("plot", ROOT / "scripts" / "plot.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

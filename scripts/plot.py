@@ -1,6 +1,6 @@
 """Draws benchmarks/results/*.json: docs/plots/{attention,gemm,launch}.svg and .png.
 
-python benchmarks/plot.py [FOLDER]        needs matplotlib: pip install -e .[bench]
+python scripts/plot.py [FOLDER]        needs matplotlib: pip install -e .[bench]
 
 What is drawn are medians, for products those of ratios, with their intervals.  The files depend on the results alone:
 drawing the same results again changes nothing.
@@ -25,7 +25,7 @@ OURS = "tlxc"
 # Colours that differ for all eyes; whoever is not named gets the next one that is left
 COLOURS = {OURS: "#D55E00", "cuDNN": "#0072B2", "cuBLAS": "#0072B2", "floor": "#555555", "FlashAttention": "#009E73"}
 OTHERS = ("#CC79A7", "#E69F00", "#56B4E9", "#999999")
-LOADS = {"cool": "o", "burst": "s", "graph": "^"}  # of products -> marker
+LOADS = {"cool": "o", "burst": "s", "sustained": "D", "graph": "^"}  # of products -> marker
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "tlxc", "font.family": "sans-serif", "font.size": 9,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3,
@@ -72,13 +72,12 @@ def attention_lines(records: Sequence[Record], how: str = "burst") -> dict[str, 
 
 
 def product_ratios(records: Sequence[Record]) -> dict[str, list[tuple[str, str, float, float, float]]]:
-    """Dtype -> (problem, load, ratio to the best peer, its interval), in the order of the records.  Ratios are medians
-    over rounds of that within a round, which is what the intervals are of."""
+    """Dtype -> (problem, load, ratio to cuBLAS, its interval), in the order of the records.  Ratios are medians over
+    rounds of that within a round, which is what the intervals are of."""
     out: dict[str, list[tuple[str, str, float, float, float]]] = {}
     for record in records:
         dtype, *problem, under = record["case"].split()
-        best = max(record["peers"], key=lambda name: record["peers"][name])
-        rounds = zip(record["samples"][OURS], record["samples"][best])
+        rounds = zip(record["samples"][OURS], record["samples"]["cuBLAS"])
         ratio = statistics.median(ours / theirs for ours, theirs in rounds)
         low, high = record["ratio_interval"]
         out.setdefault(dtype, []).append((_times(" ".join(problem)), under, ratio, low, high))
@@ -100,7 +99,8 @@ def launch_times(records: Sequence[Record]) -> list[tuple[str, str, float]]:
 
 
 def draw_attention(plt: Any, records: Sequence[Record]) -> Any:
-    panels = attention_lines(records)
+    every = attention_lines(records)
+    panels = {title: lines for title, lines in every.items() if len(lines[OURS]) > 1}  # one N is no line
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     lengths = sorted({n for lines in panels.values() for line in lines.values() for n, _ in line})
     columns = min(4, len(panels))
