@@ -66,6 +66,14 @@ def test_the_second_call_takes_the_short_way(fake: FakeDriver) -> None:
     ]
 
 
+def test_a_launcher_from_before_the_first_launch_takes_the_short_way(fake: FakeDriver) -> None:
+    launch, fake.parameters = Counted(kernel()), 6
+    early = launch.kernel[(1,)]
+    for n in (5, 7, -3):
+        early(X, Y, n, 1.5)
+    assert launch.long == 1 and len(fake.launches) == 3
+
+
 # What each argument may be, equal and unequal specialisations mixed.
 POOLS: dict[str, list[Any]] = {
     "x": [X, Array(float16, address=0x1008), Array(bfloat16), Array(float16, device=1), None, 3],

@@ -230,7 +230,10 @@ class Kernel:
 
     @untraced
     def _first_run(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
-        """Stands for what launches until that is wanted: decorating a function shall cost nothing."""
+        """Stands for what launches until that is wanted: decorating a function shall cost nothing.  A `kernel[grid]`
+        from before the first launch keeps it."""
+        if self._run != self._first_run:
+            return self._run(grid, *args, **kwargs)
         with FIRST_USE:
             self.renew()
             compiled = self._long_way(grid, *args, **kwargs)  # wrong arguments are told before a driver is asked for
