@@ -2,7 +2,7 @@
 
 Contestants take turns inside one process, the order rotating from round to round, so that clocks and heat treat them
 alike.  Raw samples are kept.  A record: benchmark, case, metric, unit, tlxc, peers, ratio_best (our figure against the
-best peer of the same run, > 1 is better than the peer), samples, and what it ran on.
+best peer's of the same round, the median over rounds; > 1 is better than the peer), samples, and what it ran on.
 """
 
 from __future__ import annotations
@@ -172,6 +172,11 @@ def ratio_interval(ours: list[float], theirs: list[float], resamples: int = 10_0
     return float(low), float(high)
 
 
+def _ratio(ours: list[float], theirs: list[float], better: str) -> float:
+    """The median over rounds of how much better ours is; clocks change between rounds more than within one."""
+    return statistics.median(b / a if better == "less" else a / b for a, b in zip(ours, theirs))
+
+
 def record(
     benchmark: str,
     case: str,
@@ -184,8 +189,7 @@ def record(
     """One record from samples per contestant; the one named tlxc is ours."""
     medians = {name: statistics.median(s) for name, s in samples.items()}
     ours = medians.pop("tlxc")
-    best = (min if better == "less" else max)(medians.values()) if medians else None
-    ratio = None if best is None else best / ours if better == "less" else ours / best
+    ratio = min((_ratio(samples["tlxc"], samples[name], better) for name in medians), default=None)
     return {
         "benchmark": benchmark, "case": case, "metric": metric, "unit": unit, "tlxc": ours, "peers": medians,
         "ratio_best": ratio, "samples": {n: [round(x, 3) for x in s] for n, s in samples.items()}, **more,
