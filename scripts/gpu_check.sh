@@ -24,15 +24,21 @@ trap 'rm -rf "$TLXC_CACHE_DIR"' EXIT
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=csv,noheader | tee "$out/device.txt"
 "$TLXC_PTXAS" --version | tail -2 | tee -a "$out/device.txt"
 
-python3 -m pytest -m gpu -q -n 12 --junitxml="$out/pytest.xml" 2>&1 | tee "$out/pytest.log"
-tests=${PIPESTATUS[0]}
+tests=0
+run_tests() { # NAME MARKERS PROCESSES
+    python3 -m pytest -m "$2" -q -n "$3" --junitxml="$out/$1.xml" 2>&1 | tee "$out/$1.log"
+    [ "${PIPESTATUS[0]}" -eq 0 ] || tests=1
+}
+run_tests pytest "gpu and not alone" 12
+run_tests pytest_alone "gpu and alone" 0
 
 # A kernel that faults ends the context of its process, so the earliest failures tell most.
-python3 - "$out/pytest.xml" <<'PY'
+python3 - "$out/pytest.xml" "$out/pytest_alone.xml" <<'PY'
 import sys
 import xml.etree.ElementTree as xml
 
-failed = [(case, bad) for case in xml.parse(sys.argv[1]).iter("testcase") for bad in case if bad.tag in ("failure", "error")]
+cases = [case for path in sys.argv[1:] for case in xml.parse(path).iter("testcase")]
+failed = [(case, bad) for case in cases for bad in case if bad.tag in ("failure", "error")]
 for case, bad in failed[:20]:
     print(f"{case.get('classname')} {case.get('name')}: {bad.get('message', '')[:200]}")
 PY
@@ -66,6 +72,6 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
         print(row.format(r["benchmark"], str(r["case"])[:34], f"{r['tlxc']:.4g}", r["unit"],
                          "-" if best is None else f"{best:.4g}", "-" if ratio is None else f"{ratio:.3f}"))
 PY
-tail -1 "$out/pytest.log"
+tail -qn 1 "$out/pytest.log" "$out/pytest_alone.log"
 [ ${#failed[@]} -eq 0 ] || echo "benchmarks that failed: ${failed[*]}"
 [ "$tests" -eq 0 ] && [ ${#failed[@]} -eq 0 ]

@@ -60,6 +60,7 @@ def cold_us(torch: Any, launch: Any) -> float:
     return statistics.median(samples)
 
 
+@pytest.mark.alone
 def test_the_fastest_is_found_and_times_are_true(torch: Any) -> None:
     configs = [Config({"BLOCK": 1024, "REPEAT": repeat}) for repeat in (400, 1, 40)]
     kernel = tlxc.autotune(configs, key=["n"], restore_value=["x"])(tlxc.kernel(add_one))
