@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import linecache
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.chdir(tmp_path)
     Path("k.py").write_text(SCALE, encoding="utf-8")
 
@@ -140,7 +141,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result
 
-    return invoke
+    yield invoke
+    linecache.clearcache()  # k.py is another file elsewhere
 
 
 def _reason() -> str:
