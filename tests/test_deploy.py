@@ -78,14 +78,28 @@ def test_the_example_computes_from_what_it_passes(headers: str, gemm: Path, driv
 
 
 @needs_cc
+@pytest.mark.parametrize("headers", HEADERS)
+def test_a_dependent_launch(headers: str, gemm: Path, driver: Path, tmp_path: Path) -> None:
+    """The kernel waits for the grid ahead of it, so a program may define that launches overlap with that."""
+    folder = HEADERS[headers]
+    if folder is None:
+        pytest.skip("no cuda.h is installed")
+    program = tmp_path / "dependent.c"
+    program.write_text("#define GEMM_LAUNCH_PDL 1\n" + EXAMPLE.read_text())
+    status, said = build_and_run(program, gemm, driver, folder)
+    assert status == 0 and said.splitlines()[-2].startswith("dependent launch gemm grid 12 1 1 block 384 1 1 ")
+
+
+@needs_cc
 def test_another_gpu_is_refused(gemm: Path, driver: Path) -> None:
     status, said = build_and_run(EXAMPLE, gemm, driver, STAND_IN_MAJOR="10")
     assert (status, said) == (1, "gemm_load(&kernel): CUDA error 209\n")
 
 
 @needs_cc
-def test_the_header_is_c99_and_cpp11(gemm: Path) -> None:
-    (gemm / "only.c").write_text('#include "gemm.h"\n')
+@pytest.mark.parametrize("before", ["", "#define GEMM_LAUNCH_PDL 1\n"])
+def test_the_header_is_c99_and_cpp11(before: str, gemm: Path) -> None:
+    (gemm / "only.c").write_text(before + '#include "gemm.h"\n')
     cc("-c", "-I", STAND_IN, "-I", gemm, gemm / "only.c", "-o", gemm / "only.o", standard=("-std=c99", "-pedantic"))
     if shutil.which("g++") or shutil.which("clang++"):
         arguments = ["-c", "-I", STAND_IN, "-I", gemm, "-x", "c++", gemm / "only.c", "-o", gemm / "only.o"]

@@ -308,6 +308,7 @@ def _launch_facts(module: Module, target: Target) -> dict[str, Any]:
         "threads": module.attrs.get("total_warps", module.num_warps) * target.warp_size,
         "shared": module.attrs.get("shared", 0),
         "workspace": module.attrs.get("workspace", 0),
+        "waits_for_grid": any(op.kind == "grid_dependency" and op.attrs["action"] == "wait" for op in module.walk()),
         "params": [_parameter_facts(p, p.value in stored) for p in module.params],
         "memory_map": module.attrs.get("memory_map", ()),
     }

@@ -138,9 +138,11 @@ static void gemm(const Map *a, const Map *b, const Map *c, int m, int n, int k)
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
 {
-    if (!function || extra || config->numAttrs) return CUDA_ERROR_INVALID_VALUE;
-    printf("launch %s grid %u %u %u block %u %u %u shared %u stream %zu\n", name, config->gridDimX, config->gridDimY,
-           config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ, config->sharedMemBytes,
+    int dependent = config->numAttrs == 1 && config->attrs->value.programmaticStreamSerializationAllowed == 1 &&
+                    config->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    if (!function || extra || config->numAttrs != (unsigned)dependent) return CUDA_ERROR_INVALID_VALUE;
+    printf("%slaunch %s grid %u %u %u block %u %u %u shared %u stream %zu\n", dependent ? "dependent " : "", name,
+           config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ, config->sharedMemBytes,
            (size_t)config->hStream);
     if (!strcmp(name, "gemm"))
         gemm(params[0], params[1], params[2], *(int *)params[3], *(int *)params[4], *(int *)params[5]);

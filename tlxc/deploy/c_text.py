@@ -132,11 +132,11 @@ static inline void ${name}_grid(unsigned grid[3]$integers)
 """
 
 LAUNCH = """\
-/* Launches a grid of so many CTAs in a stream; an empty grid launches nothing. */
+$pdl/* Launches a grid of so many CTAs in a stream; an empty grid launches nothing. */
 static inline CUresult ${name}_launch(
     const ${name}_kernel *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, CUstream stream$declarations)
 {
-    CUlaunchConfig config;
+    CUlaunchConfig config;$attribute
     CUresult status;
     const unsigned *cluster = kernel->variant->cluster;$workspace_variable
     void *params[] = {$addresses};
@@ -148,7 +148,7 @@ static inline CUresult ${name}_launch(
     config.gridDimX = grid_x, config.gridDimY = grid_y, config.gridDimZ = grid_z;
     config.blockDimX = kernel->variant->threads, config.blockDimY = 1, config.blockDimZ = 1;
     config.sharedMemBytes = kernel->variant->shared;
-    config.hStream = stream;
+    config.hStream = stream;$dependent
     status = cuLaunchKernelEx(&config, kernel->function, params, NULL);$workspace_free
     return status;
 }
@@ -158,6 +158,24 @@ static inline CUresult ${name}_launch(
 
 # -- what some headers have ------------------------------------------------------------------------------------------
 
+PDL = """\
+/* 1: a grid may start before the one ahead of it in its stream has ended; the kernel waits for that one by itself. */
+#ifndef ${macro}
+#define ${macro} 0
+#endif
+
+"""
+ATTRIBUTE = """
+#if ${macro}
+    CUlaunchAttribute dependent;
+#endif"""
+DEPENDENT = """
+#if ${macro}
+    memset(&dependent, 0, sizeof dependent);
+    dependent.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    dependent.value.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &dependent, config.numAttrs = 1;
+#endif"""
 PATH = """
     char path[4096];"""
 WORKSPACE_VARIABLE = """

@@ -42,6 +42,7 @@ def launch_facts(compiled: Compiled, signature: Signature, files: Mapping[str, s
         "shared": compiled.shared,
         "memory_map": [_buffer_facts(*row) for row in facts["memory_map"]],
         "workspace": _workspace_facts(facts["workspace"]),
+        "waits_for_grid": facts["waits_for_grid"],
         "grid": "CTAs along x, y and z: tl.program_id(0), (1) and (2); a CTA has `threads` threads along x",
         "params": [
             _parameter_facts(name, argument, compiled_to)

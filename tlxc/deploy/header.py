@@ -29,7 +29,7 @@ _KEYWORDS = frozenset(
     "return short signed sizeof static struct switch template this throw try typedef union unsigned using virtual void "
     "volatile while xor "
     # the header's own
-    "kernel grid grid_x grid_y grid_z stream config params status cluster workspace".split()
+    "kernel grid grid_x grid_y grid_z stream config params status cluster workspace dependent".split()
 )
 _C_TYPES = {"i1": "bool", "f32": "float"} | {
     f"{prefix}{bits}": f"{'u' * (prefix == 'u')}int{bits}_t" for prefix in "iu" for bits in (8, 16, 32, 64)
@@ -100,7 +100,7 @@ def emit_header(
     """
     params = _params(signature)
     maps = [p for p in params if p.map_index is not None]
-    values = {**_names(name, signature, variants, files), **_launch_values(params, signature, variants)}
+    values = {**_names(name, signature, variants, files), **_launch_values(name, params, signature, variants)}
     values |= {"rank": _MOST_RANK, "l2": L2_PROMOTION, "row": STORED_ROW, "map_count": len(maps)}
 
     def fill(text: str, **more: Any) -> str:
@@ -138,9 +138,14 @@ def _names(
     }
 
 
-def _launch_values(params: Sequence[_Param], signature: Signature, variants: Sequence[Compiled]) -> dict[str, str]:
+def _launch_values(
+    name: str, params: Sequence[_Param], signature: Signature, variants: Sequence[Compiled]
+) -> dict[str, str]:
     """What the launch says."""
     workspace = any(v.metadata["workspace"] for v in variants)
+    waits = all(v.metadata["waits_for_grid"] for v in variants)
+    pdl = {key: Template(getattr(c_text, key.upper())).substitute(macro=f"{name.upper()}_LAUNCH_PDL") if waits else ""
+           for key in ("pdl", "attribute", "dependent")}  # fmt: skip
     refusals = [f"\n    if ({p.broken_promise})\n        return CUDA_ERROR_INVALID_VALUE; /* `{p.name}` */"
                 for p in params if p.broken_promise]  # fmt: skip
     return {
@@ -150,6 +155,7 @@ def _launch_values(params: Sequence[_Param], signature: Signature, variants: Seq
         "workspace_variable": c_text.WORKSPACE_VARIABLE if workspace else "",
         "workspace_new": c_text.WORKSPACE_NEW if workspace else "",
         "workspace_free": c_text.WORKSPACE_FREE if workspace else "",
+        **pdl,
     }
 
 
