@@ -81,7 +81,7 @@ def block_range(row, N, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr
     """(blocks of keys that the rows from `row` on see, how many of them need no mask): the others are the last ones.
     Rows that do not exist see one block, since each consumer begins with one."""
     last = min(row + BM, N) if CAUSAL else N
-    return 1 if row >= N else tl.cdiv(last, BN), (row + 1) // BN if CAUSAL else N // BN
+    return (1 if row >= N else tl.cdiv(last, BN)), ((row + 1) // BN if CAUSAL else N // BN)
 
 
 def descriptors(

@@ -3,7 +3,7 @@
 The matrix instruction takes 64 rows and as many columns as one likes, by eights.  So the product is computed the other
 way round, C^T = B^T @ A^T: the columns of B are the rows, and no work or traffic is spent on rows that A does not have.
 Each CTA owns BN columns; one task loads by TMA, another multiplies.  B is read once, A by every CTA: so B leaves the L2
-cache first.  Two CTAs fit into an SM, so that those of the next product get ready while this one ends.
+cache first.  With up to 32 rows two CTAs fit into an SM: those of the next product get ready while this one ends.
 
 python examples/hopper_gemm_skinny.py --check         runs and checks on a GPU; without one, compiles and reports
 """

@@ -208,7 +208,7 @@ def install_compiler(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         metadata = {"name": source.name, "target": target.name, "num_warps": signature.num_warps, "shared": 64,
                     "threads": 32 * signature.num_warps, "maxnreg": signature.maxnreg, "registers": 16,
                     "cluster": list(signature.cluster), "params": [_facts(a.type) for _, a in signature.arguments],
-                    "notes": [], "workspace": 0}  # fmt: skip
+                    "notes": [], "workspace": 0, "waits_for_grid": "gdc_wait" in source.text}  # fmt: skip
         return Entry(metadata, {"cubin": f"code {len(calls)}".encode(), "ptx": "text"})
 
     monkeypatch.setattr(artifact, "_compile", compile_)

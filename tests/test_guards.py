@@ -11,7 +11,7 @@ import pytest
 from fake_driver import Array, FakeDriver, Launch, bfloat16, float16, float32, install, install_compiler
 
 import tlxc
-from tlxc import TensorDescriptor, tl
+from tlxc import TensorDescriptor, tl, tlx
 from tlxc.runtime import artifact, cuda
 from tlxc.runtime.descriptor import DescriptorError
 
@@ -31,6 +31,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 def kernel(**options: Any) -> Any:
     def fn(x, y, n, s, wide: tl.divisible(tl.int64, 8) = 8, plain=3, BLOCK: tl.constexpr = 64):  # type: ignore[no-untyped-def]
+        tlx.gdc_wait()
         return x + y + n * s * FACTOR
 
     return tlxc.kernel(do_not_specialize=["plain"], **options)(fn)
@@ -152,6 +153,21 @@ def test_dependent_launches(fake: FakeDriver) -> None:
     assert launch.long == 3 and len(fake.loads) == 1
     with pytest.raises(tlxc.TlxcError, match="launch_pdl is 1; it may be True or False."):
         launch(X, Y, 5, 1.5, launch_pdl=1)
+
+
+def test_a_dependent_launch_of_a_kernel_that_does_not_wait(fake: FakeDriver) -> None:
+    @tlxc.kernel
+    def fill(x):  # type: ignore[no-untyped-def]
+        tl.store(x, 1.0)
+
+    fill[(1,)](X)
+    with pytest.raises(tlxc.TlxcError) as error:
+        fill[(1,)](X, launch_pdl=True)
+    assert str(error.value) == (
+        "fill is launched with launch_pdl=True, but never calls tlx.gdc_wait(), so nothing would keep it from running "
+        "beside the grid ahead of it; call tlx.gdc_wait() before memory is touched, or leave launch_pdl out."
+    )
+    assert len(fake.launches) == 1
 
 
 def test_a_module_constant_that_changes_ends_what_was_learned(

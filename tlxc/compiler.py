@@ -25,6 +25,7 @@ from tlxc.ir.verifier import verify
 from tlxc.passes.addresses import widen_addresses
 from tlxc.passes.alias import place_aliases
 from tlxc.passes.atomics import publish_atomics
+from tlxc.passes.axis import analyse
 from tlxc.passes.branches import check_branches, check_parts_of_warps
 from tlxc.passes.buffers import assign_buffers
 from tlxc.passes.copies import merge_copies
@@ -276,12 +277,13 @@ def assemble_module(
     if wait_limit is not None:
         limit_waits(module, wait_limit)
     with timings.stage("generate"):
-        llvm = generate(module, target)
+        info = analyse(module)
+        llvm = generate(module, target, info)
     asm: dict[str, str | bytes] = {"tlxir": print_module(module), "llvm": llvm}
     metadata = {**_launch_facts(module, target), **trap_facts(module)}
     built = {"nvidia": _assemble_nvidia, "amd": _assemble_amd}[target.vendor](llvm, target, asm, timings)
     with timings.stage("notes"):
-        notes = in_order([*module_notes(module, target), *built.notes(module)])
+        notes = in_order([*module_notes(module, target, info), *built.notes(module)])
     metadata |= built.facts | {"notes": [note.facts() for note in notes], "timings": timings.stages}
     return Compiled(module.name, target.name, asm, metadata)
 

@@ -8,6 +8,7 @@ from tlxc.errors import CompileError
 from tlxc.ir.core import Module, Op, Param
 from tlxc.ir.table import OPS
 from tlxc.ir.types import Descriptor, Pointer, Scalar, Tensor, int1, shape_of
+from tlxc.passes.axis import AxisInfo, analyse
 from tlxc.targets import Target, all_targets
 from tlxc.targets.target import FEATURES
 
@@ -145,12 +146,12 @@ def _parameter(p: Param, name: str) -> str:
     return f"{memory_type(p.type.dtype)} {name}"  # type: ignore[union-attr]
 
 
-def generate(module: Module, target: Target) -> str:
-    """LLVM IR text of a module whose tensors have layouts and whose buffers have offsets."""
+def generate(module: Module, target: Target, info: AxisInfo | None = None) -> str:
+    """LLVM IR text of a module whose tensors have layouts and whose buffers have offsets; `info` if that is at hand."""
     writer = Writer()
     emitter = EMITTERS[target.vendor](target, writer)
     writer.start("entry")
-    low = Lowering(module, target, emitter, VENDOR_OPS[target.vendor])
+    low = Lowering(module, target, emitter, VENDOR_OPS[target.vendor], info or analyse(module))
     names = [_argument(p, i) for i, p in enumerate(module.params)]
     for p, name in zip(module.params, names):
         low.set(p.value, [writer.assign(f"icmp ne i8 {name}, 0") if p.type == Scalar(int1) else name])

@@ -31,12 +31,7 @@ class Loop:
     """`depth`: loops around it, itself included.  `counts`: instructions of one trip, by class."""
 
     depth: int
-    first: int
     counts: Counter[str]
-
-    @property
-    def total(self) -> int:
-        return self.counts.total()
 
 
 def read(form: Form, text: str) -> Code:
@@ -90,7 +85,7 @@ class Code:
             inner = [other for h, other in kept.items() if h != head and other < body]
             own = [i for block in body if not any(block in other for other in inner) for i in flow.range(block)]
             depth = sum(body <= other for other in kept.values())
-            out.append(Loop(depth, flow.starts[head], self._count(own)))
+            out.append(Loop(depth, self._count(own)))
         return tuple(out)
 
     def _waits(self, held: list[int]) -> bool:

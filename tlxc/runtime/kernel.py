@@ -363,6 +363,12 @@ class Kernel:
         slot_ready = partial(self._check_capture, gpu, current if given is None else lambda _: handle_of(given))
         with FIRST_USE:
             compiled = self._compiled(version, bound, cuda.target_of(gpu), gpu, slot_ready)
+            if launch_pdl and not compiled.metadata["waits_for_grid"]:
+                raise ArgumentError(
+                    f"{self.name} is launched with launch_pdl=True, but never calls tlx.gdc_wait(), so nothing would "
+                    "keep it from running beside the grid ahead of it; call tlx.gdc_wait() before memory is touched, "
+                    "or leave launch_pdl out."
+                )
             if not compiled.is_loaded(gpu):
                 slot_ready()
             ready = ready_of(compiled, gpu, bound, launch_pdl)

@@ -13,7 +13,7 @@ from tlxc.codegen.simt.lowering import layout_of
 from tlxc.codegen.simt.memory import MAX_BYTES, access_limits, access_runs
 from tlxc.ir.core import Module, Op, Value
 from tlxc.ir.types import Tensor, element_of, shape_of
-from tlxc.passes.axis import analyse, power_of_two
+from tlxc.passes.axis import AxisInfo, power_of_two
 
 from .note import Note
 from .origins import Origins
@@ -39,12 +39,12 @@ class Cost(NamedTuple):
 SPARED = 2  # accesses of a thread that a note must be worth
 
 
-def narrow_accesses(module: Module) -> list[Note]:
+def narrow_accesses(module: Module, info: AxisInfo) -> list[Note]:
     """One note for each source line and loop with accesses that missing facts make narrow."""
     ops = [(op, loop) for op, loop in with_loops(module.body) if _tile(op) is not None]
     if not ops:
         return []
-    known = Known(analyse(module), Origins(module), {p.value: p for p in module.params})
+    known = Known(info, Origins(module), {p.value: p for p in module.params})
     found = [(op, loop, cost) for op, loop in ops if (cost := _cost(op, known)) is not None]
     return [
         _note(group[0][0], group[0][1], [cost for _, _, cost in group])

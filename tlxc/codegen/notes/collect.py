@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tlxc.ir.core import Module
+from tlxc.passes.axis import AxisInfo
 from tlxc.targets import Target
 
 from .accesses import narrow_accesses
@@ -13,9 +14,9 @@ from .conversions import conversions
 from .note import KINDS, Note
 
 
-def module_notes(module: Module, target: Target) -> list[Note]:
+def module_notes(module: Module, target: Target, info: AxisInfo) -> list[Note]:
     """What a module after all passes shows by itself."""
-    return [*copied_accumulators(module), *conversions(module, target), *narrow_accesses(module)]
+    return [*copied_accumulators(module), *conversions(module, target), *narrow_accesses(module, info)]
 
 
 def in_order(notes: Iterable[Note]) -> list[Note]:

@@ -15,7 +15,7 @@ from tlxc.errors import InternalError
 from tlxc.ir.core import Module, Op, Region, Value
 from tlxc.ir.layout import Layout, components, disjoint
 from tlxc.ir.types import Tensor, element_of
-from tlxc.passes.axis import AxisInfo, analyse
+from tlxc.passes.axis import AxisInfo
 from tlxc.targets import Target
 
 from .emitter import Emitter
@@ -68,8 +68,10 @@ def equal_registers(layout: Layout, constancy: tuple[int, ...]) -> tuple[int, ..
 class Lowering:
     """One kernel being lowered."""
 
-    def __init__(self, module: Module, target: Target, emitter: Emitter, vendor_ops: dict[str, Lower]) -> None:
-        self.module, self.target, self.emitter = module, target, emitter
+    def __init__(
+        self, module: Module, target: Target, emitter: Emitter, vendor_ops: dict[str, Lower], info: AxisInfo
+    ) -> None:
+        self.module, self.target, self.emitter, self.info = module, target, emitter, info
         self.w: Writer = emitter.w
         self.vendor_ops = vendor_ops
         self.values: dict[Value, list[str]] = {}
@@ -77,7 +79,6 @@ class Lowering:
         self.unpacked_in: dict[Value, str] = {}
         self.in_flight: list[tuple[str, list[str]]] = []  # (block, register operands) of dots under way, oldest first
         self.fenced = ""  # the block in which a dot has started, where no register of a tile was touched since
-        self.info: AxisInfo = analyse(module)
         self.total_warps: int = module.attrs.get("total_warps", module.num_warps)
         tid = emitter.thread_id()
         lanes = target.warp_size
